@@ -123,10 +123,10 @@ def prepare_folder(
     if all_items and items is None:
         raise InputError("--all-items needs --items, the file that lists all items")
     folder = Path(out)
-    given_options, recipe_options = split_options(options)
+    log_options, recipe_options = split_options(options)
     refuse_existing(folder, overwrite)
     with ExitStack() as opened:
-        log = opened.enter_context(open_log(source, format, given_options, progress))
+        log = opened.enter_context(open_log(source, format, log_options, progress))
         if test is None and keeps_split(recipe, recipe_options):
             test = log.test_part_beside()
             if test is not None:
@@ -135,7 +135,7 @@ def prepare_folder(
         if log.concluded and recipe is None and chosen == "paper":
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
         test_format = None if log.format == TABLE else log.format
-        held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
+        held_out = None if test is None else opened.enter_context(open_log(test, test_format, log_options, progress))
         item_file = None if items is None else read_items(items)
         logs = [part for part in (log, held_out) if part is not None]
         place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posrec.data.prepare.options import split_options
 from posrec.data.source import blocks
 from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.data.source.readers.options import LogOptions
@@ -20,7 +21,7 @@ def read(
     path: Path, lines: list[dict[str, Any]], progress: RecordingProgress | None = None, **options: Any
 ) -> ReadClicks:
     log = write_lines(path / "events.jsonl", [json.dumps(event, ensure_ascii=False) for event in lines])
-    return read_clicks("jsonl", [log], LogOptions.parse(options), progress or RecordingProgress())
+    return read_clicks("jsonl", [log], split_options(options)[0], progress or RecordingProgress())
 
 
 def ga4(user: str, session: int, name: str, seconds: int, item: str | None = None) -> dict[str, Any]:

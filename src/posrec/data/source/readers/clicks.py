@@ -181,8 +181,6 @@ class ClickCollector:
             wanted = events.is_in(self.events.read).fill_null(False)
             numbers, rows = numbers.filter(wanted), rows.filter(wanted)
         bad = bad_ids(rows)
-        if self.read_time.may_need_unit(rows["time"]):
-            self.read_time.find_unit(rows["time"].filter(~bad))
         clicks = rows.select(
             pl.col("session").cast(self.store.session_type),
             pl.col("item").cast(self.store.items.dtype).to_physical(),

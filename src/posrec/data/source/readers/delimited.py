@@ -69,7 +69,7 @@ class DelimitedLines(LineFormat):
 def read_text(format: DelimitedLines, files: Sequence[File], collector: ClickCollector) -> None:
     """Read every file into `collector`; its columns are chosen from its header."""
     if not format.delimiter:
-        format = replace(format, delimiter=collector.options.delimiter)
+        format = replace(format, delimiter=collector.options.delimiter or ",")
     for block in blocks(files, collector.progress, quoted=format.quoted):
         if block.first_line == 1:
             names, block = split_header(block, format)

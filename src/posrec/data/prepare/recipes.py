@@ -3,6 +3,7 @@
 They are written over the parts of a log (parts.py), and so hold for a log in memory, in files or on a cluster.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -13,13 +14,22 @@ from posrec.data.prepare import steps
 from posrec.data.prepare.options import RecipeOptions
 from posrec.data.prepare.parts import ClickParts, Counts
 from posrec.errors import InputError, plural
+from posrec.progress import Progress
 
 
 class StepLog:
-    """What is left after each step of a recipe, and what the step removed. Refuses a step that leaves nothing."""
+    """What is left after each step of a recipe, and what the step removed. Refuses a step that leaves nothing. It
+    keeps the warnings about the log too, which are printed."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
         self.steps: list[dict[str, Any]] = []
+        self.warnings: list[str] = []
+
+    def warn(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.warnings.append(text)
+            self.progress.message(text)
 
     def record(self, step: str, *given: ClickParts | None) -> None:
         """Count what the training and the test part have left; a part that does not exist is None."""

@@ -76,7 +76,7 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest = max(date for date in clicks.collect(steps.latest_date) if date is not None)
+    latest = max(date for date in clicks.collect(lambda part: part["date"].max()) if date is not None)
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
@@ -139,7 +139,7 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
     ends = np.cumsum([in_part for _, in_part in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
-    starts = steps.session_starts(clicks.parts[number].load())
+    starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
     start = int(starts[position - ends[number] + len(starts)])
     return start if days is None else start - round(days * steps.DAY) + 1
 

@@ -115,8 +115,8 @@ def test_stopping_reports_the_first_ten_at_once(tmp_path: Path) -> None:
         prepared(log, "csv", tmp_path / "out")
     first, *others = str(refused.value).splitlines()
     assert first == (
-        "the log has broken lines; write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or "
-        "describe it with --time-format, or pass --bad-lines skip to leave them out. The first 10:"
+        "at least 10 lines are broken; write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, "
+        "or describe it with --time-format, or pass --bad-lines skip to leave them out:"
     )
     assert others == [f"  {log}, line {902 + n}: 'never {n}' in column 'timestamp' is not a time" for n in range(10)]
     with pytest.raises(InputError, match=r"3 lines are broken; write ISO 8601 .*, or pass --bad-lines skip"):

@@ -48,13 +48,6 @@ def test_an_unknown_kind_lists_those_present(tmp_path: Path) -> None:
     assert not any("warning" in text for text in messages)
 
 
-def test_weights_and_targets_are_columns_of_the_clicks(tmp_path: Path) -> None:
-    whole = [line for line in LINES if not line.endswith(",")]
-    parsed, _ = read(tmp_path, whole, event_weights={"cart": 3, "purchase": 5}, target_events="purchase, cart")
-    assert parsed.clicks["weight"].to_list() == [1, 1, 3, 5, 1]
-    assert parsed.clicks["target"].to_list() == [False, False, True, True, False]
-
-
 def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None:
     lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MAX_KINDS + 1))]
     parsed, messages = read(tmp_path, lines)

@@ -68,9 +68,9 @@ def test_a_ga4_export_has_sessions_of_user_and_number(tmp_path: Path) -> None:
 
 def test_events_without_an_item_are_broken_lines_and_the_kinds_are_listed(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove the line"):
+    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove it"):
         read(tmp_path, EXPORT, progress)
-    with pytest.raises(InputError, match="The first 10"):
+    with pytest.raises(InputError, match="at least 10 lines are broken"):
         read(tmp_path, EXPORT * 10, progress)
     assert progress.messages[-1] == (
         "events in column 'event_name' so far: view_item 30, add_to_cart 10, session_start 10 (choose with --events)"

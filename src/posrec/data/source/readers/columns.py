@@ -174,17 +174,13 @@ def plain_name(name: str) -> str:
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
-    """Raise for a header of one column, and name the delimiter that it seems to have."""
-    for delimiter, described in DELIMITERS.items():
-        if delimiter in header:
-            written = "'\\t'" if delimiter == "\t" else repr(delimiter)
-            advice = f"pass --delimiter {written}"
-            if fixed is not None:
-                advice = f"this format needs {DELIMITERS[fixed]}, so use --format csv --delimiter {written}"
-            raise InputError(
-                f"{path}, line 1: only one column, {header!r}; its fields look separated by {described}: {advice}"
-            )
-    raise InputError(f"{path}, line 1: only one column, {header!r}; a log needs a session, an item and a time")
+    """Raise for a header of one column, and name the delimiter that it seems to have, if the format has no other."""
+    advice = "a log needs a session, an item and a time"
+    if delimiter := next((sign for sign in DELIMITERS if sign in header), None):
+        format = "" if fixed is None else f"this format needs {DELIMITERS[fixed]}, so use --format csv "
+        written = "'\\t'" if delimiter == "\t" else repr(delimiter)
+        advice = f"its fields look separated by {DELIMITERS[delimiter]}: {format or 'pass '}--delimiter {written}"
+    raise InputError(f"{path}, line 1: only one column, {header!r}; {advice}")
 
 
 def comma_separated(names: list[str]) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.source import blocks
+from posrec.data.source.readers import clicks
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.faults.refusals import EVENTS, GOOD, HEADER, VIEWS, YOOCHOOSE
@@ -93,6 +94,7 @@ def check_skipping(tmp_path: Path, clean: Clean, format: str, places: list[tuple
     log = write_lines(tmp_path / "log", [*top, *lines])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", size)
+        patch.setattr(clicks, "RECORDS_BYTES", 100)
         found = prepared(log, format, tmp_path / "b", bad_lines="skip", bad_lines_limit=0.9)
     written = [json.loads(line) for line in (tmp_path / "b.bad-lines.jsonl").read_text().splitlines()]
     expected = [(number, line) for number, line in enumerate([*top, *lines], start=1) if line in bad]

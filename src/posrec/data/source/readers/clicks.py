@@ -222,19 +222,24 @@ def bad_ids(rows: pl.DataFrame) -> pl.Series:
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
     """Add the clicks of a block to the collector. If something is wrong with them, smaller blocks are tried, and of
     those in which something is wrong the records are read one by one."""
-    try:
-        table, suspect = format.parse(block)
-        checked = collector.check(table.select(format.columns.select()))
-        if not (suspect or checked.bad or checked.has_nulls):
-            collector.keep(checked)
-            return
-    except (pl.exceptions.PolarsError, UnicodeDecodeError):
-        pass
-    if len(block.data) <= RECORDS_BYTES:
-        add_records(block, format, collector)
+    if add_whole(block, format, collector):
         return
     for part in split_block(block, RECORDS_BYTES, format.quoted):
-        add_block(part, format, collector)
+        if not add_whole(part, format, collector):
+            add_records(part, format, collector)
+
+
+def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bool:
+    """Add the clicks of a block if nothing is wrong with them, and say whether they were added."""
+    try:
+        table, suspect = format.parse(block)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError):
+        return False
+    checked = collector.check(table.select(format.columns.select()))
+    if suspect or checked.bad or checked.has_nulls:
+        return False
+    collector.keep(checked)
+    return True
 
 
 def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> None:

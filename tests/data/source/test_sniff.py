@@ -59,6 +59,8 @@ def test_the_delimiter_is_concluded_too(tmp_path: Path, delimiter: str) -> None:
     assert (found.format, found.delimiter) == ("csv", delimiter)
     data = posrec.prepare(log, out=tmp_path / "out", progress=SilentProgress())
     assert data.manifest["counts"]["clicks"] == 90
+    split = posrec.prepare(log, out=tmp_path / "split", test=log, progress=SilentProgress())
+    assert (split.train.clicks, split.test.clicks) == (90, 90)  # the test part is read in the same way
 
 
 def test_a_delimiter_inside_quotes_does_not_count(tmp_path: Path) -> None:

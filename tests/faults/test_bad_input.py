@@ -114,7 +114,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         ("item", [1, -1], "row 2: the item (column 'item') is -1, and an id can't be negative"),
         ("session", ["", "x"], "row 1: the session (column 'session') is missing"),
         ("time", ["2014-01-01", "x"], "row 2: 'x' in column 'time' is not a time"),
-        ("time", [True, False], "row 1: True in column 'time' is not a time"),
+        ("time", [True, False], "row 1: 'True' in column 'time' is not a time"),
         ("item", [[1], [2]], "a.parquet"),
     ],
 )

@@ -21,7 +21,7 @@ LOGS = {
 OTTO_LINE = '{{"session":{},"events":[{{"aid":{},"ts":{},"type":"clicks"}}]}}'
 CASES = [  # format, number of the bad line, its text, the message
     ("csv", 40, "s1,i1,yesterday", "'yesterday' in column 'timestamp' is not a time; write ISO 8601"),
-    ("csv", 40, "s1,i1,", "'' in column 'timestamp' is not a time"),
+    ("csv", 40, "s1,i1,", "the time (column 'timestamp') is missing"),
     ("csv", 40, "s1,i1,2023-11-15T10:00:00Z", "'2023-11-15T10:00:00Z' in column 'timestamp' is not a number"),
     ("csv", 7, ",i1,1700000000000", "the session (column 'session_id') is missing"),
     ("csv", 7, 's1,"",1700000000000', "the item (column 'item_id') is missing"),
@@ -45,7 +45,7 @@ CASES = [  # format, number of the bad line, its text, the message
     ("otto", 12, OTTO_LINE.format(1, "1e5", 1), "a session or aid is a number with a point"),
     ("otto", 12, OTTO_LINE.format(1, 4, '"noon"'), "a ts is not a whole number of milliseconds"),
     ("otto", 12, OTTO_LINE.format(1, 4, 1.5), "a ts is not a whole number"),
-    ("otto", 12, OTTO_LINE.format(1, 4, 99999999999999999999), ""),
+    ("otto", 12, OTTO_LINE.format(1, 4, 99999999999999999999), "'99999999999999999999' in column 'ts' is not a time"),
     ("otto", 12, '{"session":1,"events":7}', "not a session in OTTO"),
     ("sessions", 15, "4 -5", "an item id is negative"),
 ]

@@ -16,6 +16,7 @@ import posrec
 from posrec.data.prepare import memory, steps
 from posrec.data.prepare.parts import ClickParts, InMemory, Workplace
 from posrec.data.source.log import open_log
+from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
@@ -175,7 +176,7 @@ def test_sizes(text: str | int, size: int) -> None:
 def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
     lines = FORMATS[format] if format != "csv" else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
     log = write_lines(tmp_path / "log", lines)
-    with open_log(log, format, {}, SilentProgress()) as opened:
+    with open_log(log, format, LogOptions(), SilentProgress()) as opened:
         found = memory.estimate_clicks(opened)
     assert found == pytest.approx({"csv": 300, "otto": 120, "sessions": 300, "yoochoose": 300}[format], rel=0.6)
 

@@ -267,7 +267,7 @@ def test_an_existing_split_is_put_in_order_of_time(tmp_path: Path) -> None:
     ],
 )
 def test_values_may_be_text(texts: dict[str, str], meant: dict[str, Any]) -> None:
-    assert split_options(texts) == ({}, RecipeOptions(**meant))
-    assert LogOptions.parse({"bad_lines_limit": "0.05"}) == LogOptions(bad_lines_limit=0.05)
+    assert split_options(texts) == (LogOptions(), RecipeOptions(**meant))
+    assert split_options({"bad_lines_limit": "0.05"})[0] == LogOptions(bad_lines_limit=0.05)
     with pytest.raises(InputError, match="min_support must be a whole number, not 'few'"):
         split_options({"min_support": "few"})

@@ -190,7 +190,7 @@ def test_clicks_without_a_session_are_broken_and_the_user_is_asked_for(tmp_path:
     with pytest.raises(posrec.InputError) as refused:
         posrec.prepare(write("jsonl", tmp_path), out=tmp_path / "out", progress=SilentProgress(), **options)
     assert str(refused.value).startswith(
-        "the log has broken lines; if clicks without a session have a user, name that column too, with --user-column"
+        "at least 10 lines are broken; if clicks without a session have a user, name that column too, with --user-"
     )
     lines = ["session,user,item,time", "a,u,x,1", ",u,y,2", ",,z,3"]
     with pytest.raises(posrec.InputError, match=r"line 4: the user \(column 'user'\) is missing"):

@@ -18,6 +18,7 @@ import posrec
 from posrec.data.prepare.memory import estimate_clicks
 from posrec.data.source.files import RemoteFile, find_files, find_remote
 from posrec.data.source.log import open_log
+from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data.reading import prepared
@@ -210,5 +211,5 @@ def test_a_first_part_without_rows_does_not_make_the_log_small(tmp_path: Path) -
     clicks = frame(small_shop(3000))
     clicks.clear().write_parquet(tmp_path / "part-00000.parquet")
     clicks.write_parquet(tmp_path / "part-00001.parquet")
-    with open_log(str(tmp_path / "*.parquet"), None, {}, SilentProgress()) as log:
+    with open_log(str(tmp_path / "*.parquet"), None, LogOptions(), SilentProgress()) as log:
         assert 9000 <= estimate_clicks(log) < 12_000

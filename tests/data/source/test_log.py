@@ -14,9 +14,6 @@ import pytest
 
 import posrec
 from posrec.errors import InputError
-from posrec.fitting.evaluate_run import evaluate_run
-from posrec.fitting.fit import fit_run
-from posrec.progress import SilentProgress
 from tests.data.reading import prepared
 from tests.faults.refusals import HEADER
 from tests.helpers import RecordingProgress, frame, plain, raw, small_shop, write_lines, write_log
@@ -170,17 +167,4 @@ def test_without_a_test_part_every_session_is_for_training(tmp_path: Path, recip
     assert (data.train.sessions, data.test.sessions, len(data.test)) == (60, 0, 0)
     assert data.validation.sessions == 6
     assert posrec.load(data.path).fingerprint == data.fingerprint
-    progress = RecordingProgress()
-    settings = {"epochs": 1, "d": 8, "protocol": "refit"}
-    run, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=progress, export=False)
-    assert (evaluation.metrics, len(evaluation.ranks), run.metrics) == ({}, 0, None)
-    assert progress.messages[-1] == f"{data.path} has no test part, so the run was not evaluated"
-    assert not (tmp_path / "run" / "metrics.json").exists()
-    with pytest.raises(InputError, match="has no test part to evaluate on, because it was prepared with --no-test"):
-        evaluate_run(run, data, "cpu")
-    assert posrec.fit(data, "pop", "cpu", progress=SilentProgress()).recommend(["i0"], k=2)
-
-
-def test_a_fraction_without_a_test_part(tmp_path: Path) -> None:
-    data = prepared(frame(small_shop(60)), tmp_path / "data", no_test=True, fraction="1/2")
-    assert len(data.train) == 60
+    assert len(prepared(frame(small_shop(60)), tmp_path / "half", no_test=True, fraction="1/2").train) == 60

@@ -14,7 +14,7 @@ from posrec.data.source.sniff import detect_format
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE
-from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
+from tests.helpers import small_shop, write_lines
 
 JSONL = [json.dumps({"session_id": session, "item_id": item, "timestamp": time})
          for session, item, time in small_shop()]  # fmt: skip
@@ -59,6 +59,8 @@ def test_the_delimiter_is_concluded_too(tmp_path: Path, delimiter: str) -> None:
     assert (found.format, found.delimiter) == ("csv", delimiter)
     data = posrec.prepare(log, out=tmp_path / "out", progress=SilentProgress())
     assert data.manifest["counts"]["clicks"] == 90
+    split = posrec.prepare(log, out=tmp_path / "split", test=log, progress=SilentProgress())
+    assert (split.train.clicks, split.test.clicks) == (90, 90)  # the test part is read in the same way
 
 
 def test_a_delimiter_inside_quotes_does_not_count(tmp_path: Path) -> None:
@@ -91,17 +93,6 @@ def test_what_can_not_be_concluded_is_said(tmp_path: Path, content: bytes, says:
     with pytest.raises(InputError) as refused:
         detect_format(tmp_path / "a")
     assert says in str(refused.value)
-
-
-def test_what_was_concluded_is_reported(tmp_path: Path) -> None:
-    progress = RecordingProgress()
-    log = write_log(tmp_path / "clicks.csv", small_shop())
-    data = posrec.prepare(log, out=tmp_path / "a", progress=progress)
-    assert progress.messages[0] == (
-        "clicks.csv: read as csv, a header with a comma between the fields (pass --format if that is wrong)"
-    )
-    named = posrec.prepare(log, "csv", tmp_path / "b", progress=SilentProgress())
-    assert (data.fingerprint, data.manifest["format"]) == (named.fingerprint, "csv")
 
 
 def test_a_delimiter_that_was_given_is_used(tmp_path: Path) -> None:

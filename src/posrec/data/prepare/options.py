@@ -1,5 +1,6 @@
 """The options of `posrec prepare`, by name: those of the log, those of the recipe, and which recipe it is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, get_type_hints
@@ -7,7 +8,7 @@ from typing import Any, get_type_hints
 from posrec.config import parse
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.steps import DAY, SECOND
-from posrec.data.source.readers.options import LogOptions, option_name
+from posrec.data.source.readers.options import LogOptions, option_name, parse_weights, split_commas
 from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 
@@ -63,33 +64,40 @@ class RecipeOptions:
         return self
 
 
-def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], RecipeOptions]:
-    """Split options given by name into those of the log and of the recipe. Every value may be text, as on
-    the command line."""
-    internal = {"by_time", "resolution"}  # set by the format, not by the user
-    log_names, recipe_names = (
-        {field.name for field in fields(kind)} - internal for kind in (LogOptions, RecipeOptions)
-    )
-    unknown = sorted(set(options) - log_names - recipe_names)
-    if unknown:
-        raise TypeError(f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(log_names | recipe_names))}")
-    options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(options.get("gap"), str):
-        options["gap"] = parse_duration(options["gap"])
-    if "fraction" in options:
-        options["fraction"] = parse_fraction(options["fraction"])
+def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
+    """Options given by name: those of the log and those of the recipe. Every value may be text, as on the command line:
+    lists separated by commas, and weights such as `view=1,cart=3`."""
+    kinds = {**get_type_hints(LogOptions), **get_type_hints(RecipeOptions)}
+    names = sorted(kinds.keys() - {"by_time", "resolution"})  # these are set by the format
+    if unknown := sorted(options.keys() - names):
+        raise TypeError(f"prepare() has no option {unknown[0]!r}; it has {', '.join(names)}")
+    given = {
+        name: PARSERS[name](value) if name in PARSERS and isinstance(value, str) else parse(name, value, kinds[name])
+        for name, value in options.items()
+        if value is not None
+    }
+    if "fraction" in given:
+        given["fraction"] = parse_fraction(given["fraction"])
     log, recipe = (
-        {name: value for name, value in options.items() if name in names} for names in (log_names, recipe_names)
+        {field.name: given[field.name] for field in fields(kind) if field.name in given}
+        for kind in (LogOptions, RecipeOptions)
     )
-    kinds = get_type_hints(RecipeOptions)
-    return log, RecipeOptions(**{name: parse(name, value, kinds[name]) for name, value in recipe.items()}).check()
+    return LogOptions(**log), RecipeOptions(**recipe).check()
 
 
-def parse_fraction(value: str | float | Fraction) -> Fraction:
+def parse_fraction(value: str | float) -> Fraction:
     try:
         return Fraction(value)
     except (ValueError, ZeroDivisionError, OverflowError):
         raise InputError(f"--fraction {value!r} is not a fraction; write e.g. 1/64 or 0.25") from None
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "gap": parse_duration,
+    "events": split_commas,
+    "target_events": split_commas,
+    "event_weights": parse_weights,
+}
 
 
 def keeps_split(recipe: str | None, options: RecipeOptions) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +31,6 @@ Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]  # a part and its
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
 ItemCounts = npt.NDArray[np.int64]
 Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
-
-
-class Part(Protocol):
-    """Whole sessions of a log, wherever they are."""
-
-    def load(self) -> pl.DataFrame: ...
-
-    def remove(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -69,6 +61,9 @@ class InFiles:
     def remove(self) -> None:
         for path in self.files:
             path.unlink()
+
+
+Part = InMemory | InFiles  # whole sessions of a log, wherever they are
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> Path:
@@ -174,6 +169,7 @@ class ClickParts:
             for clicks, (part, counts) in zip(made, results, strict=True):
                 clicks.put(number, part, counts)
                 clicks.measured[number] = measured
+        self.parts.clear()  # so that their memory is free, whoever still holds this object
         return made
 
     def put(self, number: int, part: Part, counts: Counts) -> None:

@@ -5,7 +5,7 @@ memory is one part.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -26,7 +26,7 @@ from posrec.data.prepare.recipes import RECIPES, StepLog
 from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
-from posrec.data.source.readers.clicks import ItemIds, ParsedLog
+from posrec.data.source.readers.clicks import ItemIds
 from posrec.data.source.readers.options import as_tuple
 from posrec.data.source.readers.times import parse_duration
 from posrec.data.source.reading import read_log
@@ -123,10 +123,10 @@ def prepare_folder(
     if all_items and items is None:
         raise InputError("--all-items needs --items, the file that lists all items")
     folder = Path(out)
-    given_options, recipe_options = split_options(options)
+    log_options, recipe_options = split_options(options)
     refuse_existing(folder, overwrite)
     with ExitStack() as opened:
-        log = opened.enter_context(open_log(source, format, given_options, progress))
+        log = opened.enter_context(open_log(source, format, log_options, progress))
         if test is None and keeps_split(recipe, recipe_options):
             test = log.test_part_beside()
             if test is not None:
@@ -135,39 +135,26 @@ def prepare_folder(
         if log.concluded and recipe is None and chosen == "paper":
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
         test_format = None if log.format == TABLE else log.format
-        held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
+        held_out = None if test is None else opened.enter_context(open_log(test, test_format, log.options, progress))
         item_file = None if items is None else read_items(items)
         logs = [part for part in (log, held_out) if part is not None]
         place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))
-        ids = ItemIds()
+        ids, step_log = ItemIds(), StepLog(progress)
         read = [read_log(part, ids, place, progress) for part in logs]
-        names = ids.names()
-        about_items = None if item_file is None else item_file.by_id(names, progress)
         parsed = [one.parsed for one in read]
-        step_log = StepLog()
-        warnings: list[str] = []
-
-        def warn(texts: Iterable[str]) -> None:
-            for text in texts:
-                warnings.append(text)
-                progress.message(text)
-
+        names = ids.names()
+        clicks = [ClickParts(place, len(names), one.parts) for one in read]
+        del read  # the clicks are used up step by step, and so is their memory
+        about_items = None if item_file is None else item_file.by_id(names, progress)
         if log.format not in WITHOUT_TIMES:
-            warn(impossible_times(parsed[0].days, today=int(time.time() * 1000) // steps.DAY))
+            step_log.warn(impossible_times(parsed[0].days, today=int(time.time() * 1000) // steps.DAY))
         if held_out is None:
-            recipe_options = with_gap(recipe_options, parsed[0], progress)
-            # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
-            train, test_part = RECIPES[chosen](
-                group_into_sessions(
-                    ClickParts(place, len(names), read.pop().parts),
-                    as_tuple(log.options.session_column),
-                    recipe_options,
-                    step_log,
-                    warn,
-                ),
-                recipe_options,
-                step_log,
-            )
+            if parsed[0].by_user and recipe_options.gap is None:
+                progress.message(f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
+                recipe_options = replace(recipe_options, gap=parse_duration(DEFAULT_GAP))
+            columns = as_tuple(log.options.session_column)
+            grouped = group_into_sessions(clicks[0], columns, recipe_options, step_log)
+            train, test_part = RECIPES[chosen](grouped, recipe_options, step_log)
         else:
             for part, found in zip(logs, parsed, strict=True):
                 if found.by_user:
@@ -175,9 +162,7 @@ def prepare_folder(
                         f"{part.name} is a log of users, and --test is for logs of sessions; leave --test out and use "
                         "--gap"
                     )
-            given_test, train = (
-                ClickParts(place, len(names), read.pop().parts).map(steps.group_sessions, work=GROUPING) for _ in logs
-            )
+            train, given_test = (part.map(steps.group_sessions, work=GROUPING) for part in clicks)
             train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
         manifest: dict[str, Any] = {
             "schema": SCHEMA,
@@ -196,7 +181,7 @@ def prepare_folder(
                 "bad_lines": sum(one.bad_lines.count for one in parsed),
             },
             "steps": step_log.steps,
-            "warnings": warnings,
+            "warnings": step_log.warnings,
         }
         with dataset_writer(folder, overwrite) as writer:
             vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
@@ -213,27 +198,15 @@ def prepare_folder(
     return manifest
 
 
-def with_gap(options: RecipeOptions, parsed: ParsedLog, progress: Progress) -> RecipeOptions:
-    """The options with the gap after which the clicks of users are split into sessions."""
-    if not parsed.by_user or options.gap is not None:
-        return options
-    progress.message(f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
-    return replace(options, gap=parse_duration(DEFAULT_GAP))
-
-
 def group_into_sessions(
-    clicks: ClickParts,
-    session_columns: Sequence[str],
-    options: RecipeOptions,
-    step_log: StepLog,
-    warn: Callable[[Iterable[str]], None],
+    clicks: ClickParts, session_columns: Sequence[str], options: RecipeOptions, step_log: StepLog
 ) -> ClickParts:
     """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
     gap = options.gap
     group = partial(steps.group_sessions, by_time=options.by_time or gap is not None)
     measured = partial(measure, gap=gap, max_clicks=options.max_session_clicks)
     clicks = clicks.map(group, work=GROUPING, measure=measured)
-    warn(session_warnings(clicks.measured, gap, session_columns))
+    step_log.warn(session_warnings(clicks.measured, gap, session_columns))
     step_log.record("read", clicks)
     if gap is not None:
         clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))

@@ -3,6 +3,7 @@
 They are written over the parts of a log (parts.py), and so hold for a log in memory, in files or on a cluster.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -13,13 +14,22 @@ from posrec.data.prepare import steps
 from posrec.data.prepare.options import RecipeOptions
 from posrec.data.prepare.parts import ClickParts, Counts
 from posrec.errors import InputError, plural
+from posrec.progress import Progress
 
 
 class StepLog:
-    """What is left after each step of a recipe, and what the step removed. Refuses a step that leaves nothing."""
+    """What is left after each step of a recipe, and what the step removed. Refuses a step that leaves nothing. It
+    keeps the warnings about the log too, which are printed."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
         self.steps: list[dict[str, Any]] = []
+        self.warnings: list[str] = []
+
+    def warn(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.warnings.append(text)
+            self.progress.message(text)
 
     def record(self, step: str, *given: ClickParts | None) -> None:
         """Count what the training and the test part have left; a part that does not exist is None."""
@@ -66,7 +76,7 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest = max(date for date in clicks.collect(steps.latest_date) if date is not None)
+    latest = max(date for date in clicks.collect(lambda part: part["date"].max()) if date is not None)
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
@@ -129,7 +139,7 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
     ends = np.cumsum([in_part for _, in_part in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
-    starts = steps.session_starts(clicks.parts[number].load())
+    starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
     start = int(starts[position - ends[number] + len(starts)])
     return start if days is None else start - round(days * steps.DAY) + 1
 

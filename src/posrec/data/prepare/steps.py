@@ -171,16 +171,6 @@ def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFr
     return clicks[:row], clicks[row:]
 
 
-def session_starts(clicks: pl.DataFrame) -> Times:
-    """[sessions] when each session begins."""
-    return session_keys(clicks, by_date=False)[0]
-
-
-def latest_date(clicks: pl.DataFrame) -> int | None:
-    """The date of the last session, if there are any. Sessions are sorted by date."""
-    return int(clicks["date"][-1]) if len(clicks) else None
-
-
 def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
     """[sessions] the row of each session's first click, and the number of its clicks. Sessions lie side by side, so
     that no group-by is needed."""

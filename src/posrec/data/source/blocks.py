@@ -129,9 +129,9 @@ def blocks(files: Sequence[File], progress: Progress, quoted: bool = False) -> I
     total, before = sum(path.stat().st_size for path in files), 0
     for path in files:
         with unpacked(path) as (plain, packed), ThreadPoolExecutor(1) as ahead:
-            line, coming = 1, ahead.submit(whole_lines, plain, quoted)
+            line, coming = 1, ahead.submit(whole_lines, plain, BLOCK_BYTES, quoted)
             while data := coming.result():
-                coming = ahead.submit(whole_lines, plain, quoted)
+                coming = ahead.submit(whole_lines, plain, BLOCK_BYTES, quoted)
                 if line == 1:
                     data = data.removeprefix(BYTE_ORDER_MARK)
                 check_lines(data, path, line)
@@ -141,9 +141,17 @@ def blocks(files: Sequence[File], progress: Progress, quoted: bool = False) -> I
         before += path.stat().st_size
 
 
-def whole_lines(file: IO[bytes], quoted: bool) -> bytes:
-    """The next BLOCK_BYTES of a file, up to the end of their last line."""
-    data = file.read(BLOCK_BYTES)
+def split_block(block: Block, size: int, quoted: bool) -> Iterator[Block]:
+    """The same lines in blocks of about `size` bytes."""
+    file, line = io.BytesIO(block.data), block.first_line
+    while data := whole_lines(file, size, quoted):
+        yield Block(block.path, data, line)
+        line += data.count(b"\n")
+
+
+def whole_lines(file: IO[bytes], size: int, quoted: bool) -> bytes:
+    """The next `size` bytes of a file, up to the end of their last line."""
+    data = file.read(size)
     data += file.readline(LINE_BYTES)
     if quoted and data.count(b'"') % 2:
         data += rest_of_quote(file)

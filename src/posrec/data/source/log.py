@@ -14,7 +14,7 @@ from posrec.data.source.readers import READERS, Reader
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
 from posrec.data.source.readers.options import ANY_LOG, LogOptions
 from posrec.data.source.readers.parquet import read_table
-from posrec.data.source.sniff import detect_format
+from posrec.data.source.sniff import Conclusion, detect_format
 from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
@@ -56,34 +56,31 @@ class Log:
 
 
 @contextmanager
-def open_log(source: Any, format: str | None, options: dict[str, Any], progress: Progress) -> Iterator[Log]:
+def open_log(source: Any, format: str | None, options: LogOptions, progress: Progress) -> Iterator[Log]:
     """Find the files or the table that `source` is, and conclude the format if it is None."""
-    log_options = LogOptions.parse(options)
     if format is not None and format not in READERS:
         raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
     if not is_path(source):
         if format is not None:
             raise InputError(f"a table in memory has no format; leave out format={format!r}")
-        log_options.check(TABLE, ANY_LOG)
-        yield Log(TABLE, log_options, table=as_frame(source))
+        options.check(TABLE, ANY_LOG)
+        yield Log(TABLE, options, table=as_frame(source))
         return
     if format is not None:
-        log_options.check(format, READERS[format].options)  # before anything is read
+        options.check(format, READERS[format].options)  # before anything is read
     with with_standard_input(source) as named:
         files = without_empty_start(find_files(named))
         concluded = format is None
         if format is None:
             found = detect_format(files[0])
-            if "delimiter" in options and found.format in ("csv", "tsv"):
-                found = replace(found, format="csv", delimiter=None, because="text with the delimiter that was given")
-            if found.delimiter is not None:
-                log_options = replace(log_options, delimiter=found.delimiter)
-            format = found.format
+            if options.delimiter is not None and found.format in ("csv", "tsv"):
+                found = Conclusion("csv", "text with the delimiter that was given", options.delimiter)
+            options, format = replace(options, delimiter=found.delimiter or options.delimiter), found.format
             progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
         elif format == "recbole" and detect_format(files[0]).format == "recbole-prefixes":
             format = "recbole-prefixes"
-        log_options.check(format, READERS[format].options)
-        yield Log(format, log_options, files, concluded=concluded)
+        options.check(format, READERS[format].options)
+        yield Log(format, options, files, concluded=concluded)
 
 
 def without_empty_start(files: list[File]) -> list[File]:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from posrec.data.arrays import WITHOUT_TIMES
-from posrec.data.prepare.parts import InMemory, Part, Workplace, write_pieces
+from posrec.data.prepare.parts import InFiles, InMemory, Part, Workplace, write_pieces
 from posrec.data.source.files import File
 from posrec.data.source.log import Log
 from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
@@ -25,7 +25,7 @@ from posrec.progress import Progress, SilentProgress
 
 HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
-ITEMS, NUMBERS = "items.arrow", "numbers.npy"
+ITEMS, NUMBERS = "items.arrow", "numbers.npz"
 
 
 @dataclass(frozen=True)
@@ -68,33 +68,19 @@ class PieceStore(ClickStore):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A file of clicks that were read together with others of the log, which begin at its row `first_row`."""
-
-    path: Path
-    first_row: int
-    numbers: Path  # [items of these clicks] their numbers among all items
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """The clicks of one part, in the order of the log."""
-
-    pieces: Sequence[Piece]
+class Pieces(InFiles):
+    """The clicks of one part, in the order of the log. What was read together is in one folder, with the number of its
+    first row and of its items among those of the log."""
 
     def load(self) -> pl.DataFrame:
         frames = []
-        for path, pieces in groupby(self.pieces, attrgetter("numbers")):
-            numbers = np.load(path)
-            for piece in pieces:
-                frame = pl.read_ipc(piece.path)
-                item = pl.Series(numbers[frame["item"].to_numpy()])
-                frames.append(frame.with_columns(pl.col("row") + piece.first_row, item=item))
+        for folder, pieces in groupby(self.files, attrgetter("parent")):
+            with np.load(folder / NUMBERS) as known:
+                first_row, items = int(known["first_row"]), known["items"]
+            for frame in map(pl.read_ipc, pieces):
+                item = pl.Series(items[frame["item"].to_numpy()])
+                frames.append(frame.with_columns(pl.col("row") + first_row, item=item))
         return pl.concat(frames)
-
-    def remove(self) -> None:
-        for piece in self.pieces:
-            piece.path.unlink()
 
 
 def read_log(log: Log, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
@@ -192,15 +178,14 @@ def read_by_tasks(
 
 def join(read: Sequence[ReadFiles], items: ItemIds) -> ReadLog:
     """One log of what was read of its files."""
-    parts: defaultdict[int, list[Piece]] = defaultdict(list)
-    first_row = 0
+    parts: defaultdict[int, list[Path]] = defaultdict(list)
+    parsed, first_row = read[0].parsed, 0
     for files in read:
-        numbers = files.folder / NUMBERS
-        np.save(numbers, pl.read_ipc(files.folder / ITEMS)["item"].cast(items.dtype).to_physical().to_numpy())
-        for part, paths in files.pieces.items():
-            parts[part] += [Piece(path, first_row, numbers) for path in paths]
+        numbers = pl.read_ipc(files.folder / ITEMS)["item"].cast(items.dtype).to_physical().to_numpy()
+        np.savez(files.folder / NUMBERS, first_row=first_row, items=numbers)
         first_row += files.parsed.clicks
-    parsed = read[0].parsed
-    for files in read[1:]:
-        parsed.merge(files.parsed)
-    return ReadLog(parsed, [Pieces(parts[part]) for part in sorted(parts)])
+        for part, paths in files.pieces.items():
+            parts[part] += paths
+        if files is not read[0]:
+            parsed.merge(files.parsed)
+    return ReadLog(parsed, [Pieces(tuple(parts[part])) for part in sorted(parts)])

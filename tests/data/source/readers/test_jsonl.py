@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posrec.data.prepare.options import split_options
 from posrec.data.source import blocks
 from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.data.source.readers.options import LogOptions
@@ -20,7 +21,7 @@ def read(
     path: Path, lines: list[dict[str, Any]], progress: RecordingProgress | None = None, **options: Any
 ) -> ReadClicks:
     log = write_lines(path / "events.jsonl", [json.dumps(event, ensure_ascii=False) for event in lines])
-    return read_clicks("jsonl", [log], LogOptions.parse(options), progress or RecordingProgress())
+    return read_clicks("jsonl", [log], split_options(options)[0], progress or RecordingProgress())
 
 
 def ga4(user: str, session: int, name: str, seconds: int, item: str | None = None) -> dict[str, Any]:
@@ -67,9 +68,9 @@ def test_a_ga4_export_has_sessions_of_user_and_number(tmp_path: Path) -> None:
 
 def test_events_without_an_item_are_broken_lines_and_the_kinds_are_listed(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove the line"):
+    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove it"):
         read(tmp_path, EXPORT, progress)
-    with pytest.raises(InputError, match="The first 10"):
+    with pytest.raises(InputError, match="at least 10 lines are broken"):
         read(tmp_path, EXPORT * 10, progress)
     assert progress.messages[-1] == (
         "events in column 'event_name' so far: view_item 30, add_to_cart 10, session_start 10 (choose with --events)"

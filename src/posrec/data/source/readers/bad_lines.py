@@ -80,15 +80,15 @@ class BadLines:
         progress.message(f"{found} and were left out; the first:\n{listed(self.first[:MAX_SHOWN])}")
 
     def stop_error(self) -> InputError:
-        skip, line = "pass --bad-lines skip to leave", self.first[0]
-        if self.count == 1:
-            advice = line.advice or f"fix or remove the {line.unit}"
-            return InputError(f"{line}; {advice}\nOr {skip} the {line.unit} out.")
-        found, which = f"{self.count} lines are broken", ""
-        if self.count >= MAX_REPORTED:  # there may be more
-            found, which = "the log has broken lines", f" The first {MAX_REPORTED}:"
-        advice = next((other.advice for other in self.first if other.advice), "fix or remove them")
-        return InputError(f"{found}; {advice}, or {skip} them out.{which}\n{listed(self.first)}")
+        """All of them, or the first, each with its file and number, and what to do."""
+        if len(self.first) == 1:
+            found, them = str(self.first[0]), "it"
+        else:
+            which = f"{self.count}" if self.count < MAX_REPORTED else f"at least {MAX_REPORTED}"  # there may be more
+            found, them = f"{which} lines are broken", "them"
+        advice = next((line.advice for line in self.first if line.advice), f"fix or remove {them}")
+        others = f":\n{listed(self.first)}" if len(self.first) > 1 else ""
+        return InputError(f"{found}; {advice}, or pass --bad-lines skip to leave {them} out{others}")
 
 
 def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:

@@ -1,20 +1,19 @@
 """ClickCollector: rows as they are in the file -> checked clicks: session, item and time, added to a `ClickStore`.
 
 Ids stay the strings they are in the file. Whole blocks of lines are parsed at once, which is fast and does not say
-which line is wrong. Only if something is wrong are the lines of the block looked at one by one, the faults of each are
-described, and the block is parsed again without them.
+which line is wrong. Only if something is wrong are the records of the block read one by one, and those that can't be
+used are described.
 """
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from posrec.data.source.blocks import Block
+from posrec.data.source.blocks import QUOTED_LINES, Block, split_block
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine, BadLines
 from posrec.data.source.readers.columns import (
@@ -38,31 +37,31 @@ TIMES = (
 )
 NO_SESSION = "if clicks without a session have a user, name that column too, with --user-column"
 BAD_LINES = "bad-lines.jsonl"
+RECORDS_BYTES = 1 << 20  # of the blocks of which records are read one by one
 
-# The texts that could not be read as a time, for each role of a column ("time", "date").
-BadTimes = dict[str, set[str]]
-# What is wrong with a line or row, and what to do about it where that is more than to fix or remove it.
-Fault = tuple[str, str]
+Row = Sequence[str | None]  # the values of the columns of a click
+
+
+class Broken(Exception):
+    """A record that can't be used: the reason, and what to do about it where that is more than to fix or remove it."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        self.reason, self.advice = reason, advice
 
 
 class LineFormat:
-    """How blocks of lines are parsed, and searched for broken ones."""
+    """How lines are read: whole blocks of them at once, or one record after the other."""
 
-    advice = ""  # for a block that can't be parsed although each of its lines looks right
+    columns: Columns
+    quoted: bool = False  # a line break inside double quotes does not end a record
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
-        """The rows of a block, and whether its lines should be looked at even if every row seems right."""
+        """The rows of a block, and whether its records should be read one by one even if every row seems right."""
         raise NotImplementedError
 
-    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
-        """What is wrong with a line; None if nothing is."""
+    def read_record(self, text: str, line: int) -> Sequence[Row]:
+        """The rows of a record that begins at a line of its file; raises Broken."""
         raise NotImplementedError
-
-    def find_broken(self, block: Block, bad_times: BadTimes) -> Iterator[BadLine]:
-        """The broken lines of a block, given the texts that could not be read as times; blank lines are not broken."""
-        for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
-            if line.strip() and (fault := self.fault(line, bad_times)):
-                yield BadLine(str(block.path), number, fault[0], line.rstrip("\r"), fault[1])
 
 
 class ItemIds:
@@ -129,15 +128,13 @@ class ParsedLog:
         self.bad_lines.finish(self.rows, progress)
 
 
-@dataclass(frozen=True)
-class CheckedRows:
+class CheckedRows(NamedTuple):
     """A block of rows after the check."""
 
     clicks: pl.DataFrame  # the good rows that were asked for
-    bad_rows: list[int]  # rows that hold something and can't be used
-    bad_times: BadTimes
-    suspect: bool  # rows were bad or blank, or have lost their event: the lines should be looked at
-    rows: int  # without blank and bad ones
+    bad: list[int]  # the rows that can't be used
+    has_nulls: bool  # whether rows have lost their event, as those of blank and of truncated lines have
+    good: int  # rows that are not bad, whether they were asked for or not
     events: pl.Series | None
 
 
@@ -178,56 +175,41 @@ class ClickCollector:
         """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
         rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
         events = rows["event"].cast(pl.String) if "event" in rows.columns else None
-        numbers, suspect, others = pl.int_range(len(rows), eager=True), False, 0
+        total, numbers, has_nulls = len(rows), pl.int_range(len(rows), eager=True), False
         if events is not None and self.events.read:
-            # A truncated line has lost its event. That is an error, unlike an event that was not asked for.
-            suspect = events.null_count() > 0
+            has_nulls = events.null_count() > 0
             wanted = events.is_in(self.events.read).fill_null(False)
-            others = len(rows) - int(wanted.sum())
-            if suspect:  # in a blank line too, which is not a row
-                others -= int(blank_rows(rows.filter(events.is_null())).sum())
             numbers, rows = numbers.filter(wanted), rows.filter(wanted)
         bad = bad_ids(rows)
-        if self.read_time.may_need_unit(rows["time"]):
-            self.read_time.find_unit(rows["time"].filter(~bad))
         clicks = rows.select(
             pl.col("session").cast(self.store.session_type),
             pl.col("item").cast(self.store.items.dtype).to_physical(),
             self.read_time(rows["time"]).alias("time"),
+            *([parse_text(rows["date"]).alias("day")] if "date" in rows.columns else []),
             *(self.events.click_columns() if events is not None else []),
             *([pl.col("session").str.starts_with(BETWEEN_IDS).alias("by_user")] if self.has_both else []),
         )
-        unread = {"time": clicks["time"].is_null()}
-        if "date" in rows.columns:
-            clicks = clicks.with_columns(parse_text(rows["date"]).alias("day"))
-            unread["date"] = clicks["day"].is_null()
-        for column in unread.values():
-            bad |= column
+        for name in {"time", "day"} & set(clicks.columns):
+            bad |= clicks[name].is_null()
         if not bad.any():
-            return CheckedRows(clicks, [], {}, suspect, others + len(rows), events)
-        bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
-        bad_rows = numbers.filter(bad & ~blank_rows(rows)).to_list()
-        return CheckedRows(clicks.filter(~bad), bad_rows, bad_times, True, others + int((~bad).sum()), events)
+            return CheckedRows(clicks, [], has_nulls, total, events)
+        bad_rows = numbers.filter(bad).to_list()
+        return CheckedRows(clicks.filter(~bad), bad_rows, has_nulls, total - len(bad_rows), events)
 
-    def leave_out(self, broken: Iterable[BadLine], checked: CheckedRows | None = None) -> None:
-        """Take note of broken lines. If that ends the reading, say which kinds of events there are: lines without an
-        item are often events of a kind that has none."""
-        try:
-            self.parsed.bad_lines.add(broken)
-        except InputError:
-            if checked is not None and checked.events is not None:
-                self.events.count(checked.events)
-            self.events.report_so_far(self.progress)
-            raise
-
-    def keep(self, checked: CheckedRows) -> None:
-        """Add the good rows of a block."""
+    def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
+        """Add the good rows of a block, and take note of the broken lines. If that ends the reading, say which kinds of
+        events there are: lines without an item are often events of a kind that has none."""
         self.store.add(checked.clicks)
-        self.parsed.rows += checked.rows
+        self.parsed.rows += checked.good
         self.parsed.clicks += len(checked.clicks)
         self.parsed.days.update(count_days(checked.clicks["day" if "day" in checked.clicks.columns else "time"]))
         if checked.events is not None:
             self.events.count(checked.events)
+        try:
+            self.parsed.bad_lines.add(broken)
+        except InputError:
+            self.events.report_so_far(self.progress)
+            raise
 
 
 def bad_ids(rows: pl.DataFrame) -> pl.Series:
@@ -237,81 +219,87 @@ def bad_ids(rows: pl.DataFrame) -> pl.Series:
     return rows.select(bad_id("session") | bad_id("item")).to_series() if found.any() else found
 
 
-def blank_rows(rows: pl.DataFrame) -> pl.Series:
-    """Whether a row holds nothing, as a blank line does."""
-    return rows.select(pl.all_horizontal(pl.all().cast(pl.String).str.strip_chars().fill_null("") == "")).to_series()
-
-
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
-    """Add the clicks of a block to the collector, and its broken lines to its `bad_lines`."""
-    if not block.data[:1024].strip() and not block.data.strip():
+    """Add the clicks of a block to the collector. If something is wrong with them, smaller blocks are tried, and of
+    those in which something is wrong the records are read one by one."""
+    if add_whole(block, format, collector):
         return
-    while True:
-        try:
-            rows, suspect = format.parse(block)
-        except (pl.exceptions.PolarsError, UnicodeDecodeError):
-            checked, broken = None, list(find_broken_text(block)) or list(format.find_broken(block, {}))
-        else:
-            checked = collector.check(rows)
-            if not (suspect or checked.suspect):
-                break
-            broken = list(format.find_broken(block, checked.bad_times))
-            if len(broken) == len(checked.bad_rows):  # or neither: blank lines alone
-                collector.leave_out(broken, checked)
-                break
-        if not broken:
-            last = block.first_line + block.data.rstrip().count(b"\n")
-            raise InputError(f"{block.path}, between lines {block.first_line} and {last}: {format.advice}")
-        collector.leave_out(broken, checked)
-        block = without(block, broken)
+    for part in split_block(block, RECORDS_BYTES, format.quoted):
+        if not add_whole(part, format, collector):
+            add_records(part, format, collector)
+
+
+def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bool:
+    """Add the clicks of a block if nothing is wrong with them, and say whether they were added."""
+    try:
+        table, suspect = format.parse(block)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError):
+        return False
+    checked = collector.check(table.select(format.columns.select()))
+    if suspect or checked.bad or checked.has_nulls:
+        return False
     collector.keep(checked)
+    return True
 
 
-def without(block: Block, broken: list[BadLine]) -> Block:
-    """The block with these lines made blank, so that the other lines keep their numbers."""
-    lines = block.data.split(b"\n")
-    for bad in broken:
-        lines[bad.number - block.first_line] = b""
-    return Block(block.path, b"\n".join(lines), block.first_line)
+def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> None:
+    """Add the clicks of a block, one record after the other, and its broken lines."""
+    rows: list[Row] = []
+    places: list[int] = []  # the line of the block in which the record of each row begins
+    broken: dict[int, Broken] = {}
+    lines, place = block.data.split(b"\n"), 0
+    while place < len(lines):
+        count = quoted_lines(lines, place) if format.quoted else 1
+        record = b"\n".join(lines[place : place + count])
+        try:
+            found = format.read_record(record.decode("utf-8"), block.first_line + place) if record.strip() else []
+            rows += found
+            places += [place] * len(found)
+        except UnicodeDecodeError:
+            broken[place] = Broken("not UTF-8 text", "convert the file first")
+        except Broken as fault:
+            broken[place] = fault
+        # Of a broken record the first line alone is reported, since a stray quote may have joined others with it.
+        place += 1 if place in broken else count
+    table = pl.DataFrame(rows, dict.fromkeys(format.columns.names, pl.String), orient="row")
+    checked = collector.check(table.select(format.columns.select()))
+    broken |= {places[row]: find_fault(table.row(row, named=True), format.columns) for row in checked.bad}
+    collector.keep(checked, (bad_line(block, lines, place, broken[place]) for place in sorted(broken)))
 
 
-def find_fault(
-    value_of: Callable[[str], Any], columns: Columns, bad_times: BadTimes | None, events: Sequence[str] = ()
-) -> Fault | None:
-    """What is wrong with a record of one of the kinds `events`, given the value of each of its columns. Without
-    `bad_times`, it is the time if it is nothing else."""
-    if columns.event is not None and events and value_of(columns.event) not in events:
-        return None
-    for role, name in columns.needed_ids(value_of):
-        if fault := id_fault(value_of(name)):
-            return f"the {role} (column {name!r}) {fault}", NO_SESSION if role == "session" else ""
-    for role, name in columns.times():
-        value = value_of(name)
-        if value is None or value == "" or bad_times is None or as_text(value) in bad_times.get(role, ()):
-            text = str(value)
-            shown = repr(value if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
-            if is_iso(text):
-                message = f"{shown} in column {name!r} is not a number, unlike the times before it"
-                return message, "write all times in one way"
-            return f"{shown} in column {name!r} is not a time", TIMES
-    return None
+def quoted_lines(lines: list[bytes], place: int) -> int:
+    """How many lines a record has that begins at `place`: up to the one that closes a quote, or one if none does."""
+    if lines[place].count(b'"') % 2:
+        for after in range(place + 1, min(place + QUOTED_LINES, len(lines))):
+            if lines[after].count(b'"') % 2:
+                return after + 1 - place
+    return 1
 
 
-def as_text(value: Any) -> str:
-    """A value of JSON as polars reads it into a column of text."""
-    return value if isinstance(value, str) else json.dumps(value)
+def bad_line(block: Block, lines: list[bytes], place: int, fault: Broken) -> BadLine:
+    text = lines[place].decode("utf-8", errors="replace").rstrip("\r")
+    return BadLine(str(block.path), block.first_line + place, fault.reason, text, fault.advice)
+
+
+def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
+    """What is wrong with a bad row, given its values by column: an id, or else a time."""
+    ids = [("session", name) for name in columns.session]
+    if columns.user is not None and (not ids or any(id_fault(values[name]) for _, name in ids)):
+        ids = [("user", columns.user)]
+    for role, name in (*ids, ("item", columns.item)):
+        if fault := id_fault(values[name]):
+            return Broken(f"the {role} (column {name!r}) {fault}", NO_SESSION if role == "session" else "")
+    name = columns.time if columns.date is None or is_iso(str(values[columns.date])) else columns.date
+    if values[name] is None:
+        return Broken(f"the time (column {name!r}) is missing")
+    text = str(values[name])
+    shown = f"{text[:SHOWN_CHARACTERS]}{'...' * (len(text) > SHOWN_CHARACTERS)}"
+    if is_iso(text):
+        reason = f"{shown!r} in column {name!r} is not a number, unlike the times before it"
+        return Broken(reason, "write all times in one way")
+    return Broken(f"{shown!r} in column {name!r} is not a time", TIMES)
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text that was not read as a time is one; then the times around it are numbers."""
+    """Whether a text is a date or time; if it was not read as one, then the times around it are numbers."""
     return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0
-
-
-def find_broken_text(block: Block) -> Iterator[BadLine]:
-    """The lines that are not UTF-8."""
-    for number, line in enumerate(block.data.split(b"\n"), start=block.first_line):
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            text = line.decode("utf-8", errors="replace")
-            yield BadLine(str(block.path), number, "not UTF-8 text", text, "convert the file first")

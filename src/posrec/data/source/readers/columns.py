@@ -1,9 +1,8 @@
 """Which column of a log is the session, the item and the time: named by the user, or guessed and reported."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -50,33 +49,19 @@ class Columns:
     user: str | None = None
 
     @property
+    def ids(self) -> list[str]:
+        """Every column that holds an id."""
+        return [*self.session, *as_tuple(self.user), self.item]
+
+    @property
     def names(self) -> list[str]:
         """Every column, once."""
-        return list(dict.fromkeys([*(name for _, name in self.ids()), *self.one_each().values()]))
-
-    def one_each(self) -> dict[str, str]:
-        """Role -> column, for the roles that always have one column."""
-        roles = {"item": self.item, "time": self.time, "event": self.event, "date": self.date}
-        return {role: name for role, name in roles.items() if name is not None}
-
-    def ids(self) -> list[tuple[str, str]]:
-        """(role, column) of every column that holds an id."""
-        user = [("user", self.user)] if self.user is not None else []
-        return [*(("session", name) for name in self.session), *user, ("item", self.item)]
-
-    def needed_ids(self, value_of: Callable[[str], Any]) -> list[tuple[str, str]]:
-        """(role, column) of the ids that a record must have: that of the user only where the session's is missing."""
-        no_session = not self.session or any(id_fault(value_of(name)) for name in self.session)
-        unneeded = "session" if self.user is not None and no_session else "user"
-        return [(role, name) for role, name in self.ids() if role != unneeded]
-
-    def times(self) -> list[tuple[str, str]]:
-        """(role, column) of every column that holds a time or a date."""
-        return [(role, name) for role, name in self.one_each().items() if role in ("time", "date")]
+        return list(dict.fromkeys([*self.ids, self.time, *as_tuple(self.event), *as_tuple(self.date)]))
 
     def select(self) -> list[pl.Expr]:
         """What makes the rows of a click, one column for each role, of the columns of the file."""
-        others = (pl.col(name).alias(role) for role, name in self.one_each().items())
+        roles = {"item": self.item, "time": self.time, "event": self.event, "date": self.date}
+        others = (pl.col(name).alias(role) for role, name in roles.items() if name is not None)
         return [self.session_id().alias("session"), *others]
 
     def session_id(self) -> pl.Expr:
@@ -189,17 +174,13 @@ def plain_name(name: str) -> str:
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
-    """Raise for a header of one column, and name the delimiter that it seems to have."""
-    for delimiter, described in DELIMITERS.items():
-        if delimiter in header:
-            written = "'\\t'" if delimiter == "\t" else repr(delimiter)
-            advice = f"pass --delimiter {written}"
-            if fixed is not None:
-                advice = f"this format needs {DELIMITERS[fixed]}, so use --format csv --delimiter {written}"
-            raise InputError(
-                f"{path}, line 1: only one column, {header!r}; its fields look separated by {described}: {advice}"
-            )
-    raise InputError(f"{path}, line 1: only one column, {header!r}; a log needs a session, an item and a time")
+    """Raise for a header of one column, and name the delimiter that it seems to have, if the format has no other."""
+    advice = "a log needs a session, an item and a time"
+    if delimiter := next((sign for sign in DELIMITERS if sign in header), None):
+        format = "" if fixed is None else f"this format needs {DELIMITERS[fixed]}, so use --format csv "
+        written = "'\\t'" if delimiter == "\t" else repr(delimiter)
+        advice = f"its fields look separated by {DELIMITERS[delimiter]}: {format or 'pass '}--delimiter {written}"
+    raise InputError(f"{path}, line 1: only one column, {header!r}; {advice}")
 
 
 def comma_separated(names: list[str]) -> str:

@@ -26,19 +26,20 @@ class EventKinds:
         self.tell_duplicates = options.drop_duplicates
         self.column: str | None = None
         self.counts: Counter[str] = Counter()
-        self.listed = True
+
+    @property
+    def listed(self) -> bool:
+        """Whether the column has so few values that they may be kinds of events."""
+        return len(self.counts) <= MAX_KINDS
 
     def count(self, events: pl.Series) -> None:
         if self.listed:
-            kinds = events.cast(pl.String).drop_nulls().value_counts()
-            self.counts.update(dict(kinds.iter_rows()))
-            self.listed = len(self.counts) <= MAX_KINDS
+            self.counts.update(dict(events.drop_nulls().value_counts().iter_rows()))
 
     def merge(self, other: "EventKinds") -> None:
         """Add the counts of another part of the log."""
         self.column = other.column
         self.counts.update(other.counts)
-        self.listed = self.listed and other.listed and len(self.counts) <= MAX_KINDS
 
     def click_columns(self) -> list[pl.Expr]:
         """What a click gets from its kind: `weight` if weights were given, `target` if only some kinds are targets,

@@ -5,7 +5,7 @@ A nested field is named by its path: `item.id`.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,15 +14,14 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import START_BYTES, Block, blocks, read_start
+from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block, find_fault
+from posrec.data.source.readers.clicks import Broken, ClickCollector, LineFormat, Row, add_block
 from posrec.data.source.readers.columns import Columns, MissingColumn, id_fault
 from posrec.errors import InputError
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
-# In which fields are looked for, of the first file and of others: events of different kinds have different fields.
-EXAMINED_LINES, EXAMINED_LATER = 1000, 100
+EXAMINED_LINES = 1000  # of a block, in which fields are looked for: events of different kinds have different fields
 OTTO_EXAMPLE = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
 OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
 OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
@@ -31,19 +30,17 @@ FieldPath = tuple[str, ...]
 
 def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
     """Every line is an object; ids may be text or whole numbers, times text or numbers."""
-    fields, columns = find_columns(collector)
+    format = EventLines(*find_columns(collector))
     for block in blocks(files, collector.progress):
-        add_block(block, EventLines(fields, columns, collector.events.read), collector)
+        add_block(block, format, collector)
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
     """The fields and the columns of the whole log. JSON lines have no schema: an hour of searches alone may lack a
-    column that other hours have. So the beginning of each file is looked at, then all of it, until none is missing."""
+    column that other hours have. So blocks are looked at until none is missing."""
     files, fields = collector.whole_log, dict[str, FieldPath]()
-    beginnings = (Block(path, read_start(path, START_BYTES), 1) for path in files)
-    for number, block in enumerate(chain(beginnings, blocks(files, collector.progress))):
-        examined = EXAMINED_LINES if number == 0 else EXAMINED_LATER if number < len(files) else 0
-        add_fields(fields, block, examined, collector.options.columns().values())
+    for block in blocks(files, collector.progress):
+        add_fields(fields, block, collector.options.columns().values())
         with suppress(MissingColumn):
             return fields, collector.choose_columns(block.path, list(fields))
     name = f"{files[0]}{f' (and {len(files) - 1} more)' if len(files) > 1 else ''}"
@@ -52,13 +49,13 @@ def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Colum
     return fields, collector.choose_columns(name, list(fields))
 
 
-def add_fields(fields: dict[str, FieldPath], block: Block, examined: int, named: Iterable[Sequence[str]]) -> None:
-    """Add the fields of the first `examined` lines, and of others that may have a column that was `named` and was not
-    found yet."""
+def add_fields(fields: dict[str, FieldPath], block: Block, named: Iterable[Sequence[str]]) -> None:
+    """Add the fields of the first lines, and of others that may have a column that was `named` and was not found
+    yet."""
     missing = [name for name in chain.from_iterable(named) if name not in fields]
     keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in missing}
     for number, line in enumerate(block.data.split(b"\n")):
-        if number >= examined and not any(key in line for name, key in keys.items() if name not in fields):
+        if number >= EXAMINED_LINES and not any(key in line for name, key in keys.items() if name not in fields):
             continue
         try:
             event = json.loads(line)
@@ -79,47 +76,31 @@ def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPat
 
 @dataclass(frozen=True)
 class EventLines(LineFormat):
-    """An event in each line; `events` are the kinds that are read."""
+    """An event in each line."""
 
     fields: dict[str, FieldPath]
     columns: Columns
-    events: Sequence[str]
-    advice = f"a line is not an object such as {EXAMPLE}"
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
-        names = self.columns.names
-        tree: dict[str, Any] = {}
-        for name in names:
-            *outer, last = self.fields[name]
-            branch = tree
-            for step in outer:
-                branch = branch.setdefault(step, {})
-            branch[last] = pl.String()
-        events = pl.read_ndjson(BytesIO(block.data), schema=pl.Schema(as_types(tree)))
-        flat = events.select(field(self.fields[name]).alias(name) for name in names)
-        ids = [name for _, name in self.columns.ids()]
-        has_other_ids = has_inexact(block, *(self.fields[name][-1] for name in ids)) or any(
-            flat[name].str.contains(r"^[\[{]").any() for name in ids
-        )
-        return flat.select(self.columns.select()), has_other_ids
+        paths = [self.fields[name] for name in self.columns.names]
+        events = pl.read_ndjson(BytesIO(block.data), schema=pl.Schema(types_of(paths)))
+        table = events.select(field(self.fields[name]).alias(name) for name in self.columns.names)
+        is_nested = (table[name].str.contains(r"^[\[{]").any() for name in self.columns.ids)
+        return table, has_inexact(block, *(self.fields[name][-1] for name in self.columns.ids)) or any(is_nested)
 
-    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
+    def read_record(self, text: str, line: int) -> Sequence[Row]:
         try:
-            event = json.loads(line)
+            event = json.loads(text)
         except (ValueError, RecursionError) as error:
-            return f"not JSON ({error})", ""
+            raise Broken(f"not JSON ({error})") from None
         if not isinstance(event, dict):
-            return f"not an object such as {EXAMPLE}", ""
-
-        def value_of(name: str) -> Any:
-            return value_at(event, self.fields[name])
-
-        fault = find_fault(value_of, self.columns, bad_times, self.events)
-        for role, name in self.columns.ids() if fault is None else ():
-            value = value_of(name)
-            if value is not None and (not isinstance(value, str | int) or isinstance(value, bool)):
-                return f"the {role} (column {name!r}) is {json.dumps(value)}, not text or a whole number", ""
-        return fault
+            raise Broken(f"not an object such as {EXAMPLE}")
+        values = {name: value_at(event, self.fields[name]) for name in self.columns.names}
+        for name in self.columns.ids:
+            if isinstance(values[name], bool | float | list | dict):
+                raise Broken(f"column {name!r} is {json.dumps(values[name])}, not text or a whole number")
+        texts = (value if value is None or isinstance(value, str) else json.dumps(value) for value in values.values())
+        return [list(texts)]
 
 
 def has_inexact(block: Block, *fields: str) -> bool:
@@ -127,8 +108,10 @@ def has_inexact(block: Block, *fields: str) -> bool:
     return any(re.search(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*-?\d+[.eE]', block.data) for name in fields)
 
 
-def as_types(tree: dict[str, Any]) -> dict[str, Any]:
-    return {name: pl.Struct(as_types(below)) if isinstance(below, dict) else below for name, below in tree.items()}
+def types_of(paths: Collection[FieldPath]) -> dict[str, pl.DataType]:
+    """The types of these fields, as nested as they are."""
+    below = {path[0]: [other[1:] for other in paths if other[0] == path[0]] for path in paths}
+    return {name: pl.Struct(types_of(rest)) if all(rest) else pl.String() for name, rest in below.items()}
 
 
 def field(path: FieldPath) -> pl.Expr:
@@ -146,7 +129,7 @@ def value_at(event: Any, path: FieldPath) -> Any:
 
 def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
     """Clicks alone are read unless --events asks for others."""
-    collector.events.column = "type"
+    collector.events.column = OttoLines.columns.event
     for block in blocks(files, collector.progress):
         add_block(block, OttoLines(), collector)
 
@@ -154,25 +137,23 @@ def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
 class OttoLines(LineFormat):
     """A session and its events in each line."""
 
-    advice = f"a line is not in OTTO's format, {OTTO_EXAMPLE}"
+    columns = Columns(("session",), "aid", "ts", "type")
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
         sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
-        events = sessions.explode("events").unnest("events")
-        rows = events.rename({"aid": "item", "ts": "time", "type": "event"})
-        return rows, has_inexact(block, "aid", "session")
+        return sessions.explode("events").unnest("events"), has_inexact(block, "aid", "session")
 
-    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
+    def read_record(self, text: str, line: int) -> Sequence[Row]:
         try:
-            session = json.loads(line)
-            ids = [session["session"], *(event["aid"] for event in session["events"])]
-            times = [event["ts"] for event in session["events"]]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return f"not a session in OTTO's format, {OTTO_EXAMPLE}", ""
+            session = json.loads(text)
+            rows = [(session["session"], event["aid"], event["ts"], event.get("type")) for event in session["events"]]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise Broken(f"not a session in OTTO's format, {OTTO_EXAMPLE}") from None
+        ids = [value for row in rows for value in row[:2]]
         if any(isinstance(value, float) for value in ids):
-            return "a session or aid is a number with a point or exponent", "write it as text"
-        if any(id_fault(value) for value in ids):
-            return "a session or aid is missing or negative", ""
-        if any(type(value) is not int for value in times):
-            return "a ts is not a whole number of milliseconds", ""
-        return None
+            raise Broken("a session or aid is a number with a point or exponent", "write it as text")
+        if any(map(id_fault, ids)):
+            raise Broken("a session or aid is missing or negative")
+        if any(type(time) is not int for _, _, time, _ in rows):
+            raise Broken("a ts is not a whole number of milliseconds")
+        return [(str(session), str(item), str(time), kind) for session, item, time, kind in rows]

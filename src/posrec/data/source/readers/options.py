@@ -1,10 +1,9 @@
 """LogOptions: what the user says about a log."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from posrec import config
 from posrec.errors import InputError
 
 BAD_LINES = ("stop", "skip")
@@ -28,27 +27,12 @@ class LogOptions:
     events: Sequence[str] = ()  # the kinds of events to read; all of them if it is empty
     event_weights: Mapping[str, float] = field(default_factory=dict)
     target_events: Sequence[str] = ()
-    delimiter: str = ","
+    delimiter: str | None = None  # of csv; by default it is concluded, or a comma
     time_unit: str | None = None
     time_format: str | None = None
     bad_lines: str = "stop"
     bad_lines_limit: float = 0.01
     drop_duplicates: bool = False  # here, because the kinds of events must be kept to tell duplicates
-
-    @classmethod
-    def parse(cls, options: Mapping[str, Any]) -> "LogOptions":
-        """Options by name. Lists may be text separated by commas, weights text such as `view=1,cart=3`, and numbers
-        text."""
-        parsed = dict(options)
-        for name, kind in (("bad_lines_limit", float), ("drop_duplicates", bool)):
-            if name in parsed:
-                parsed[name] = config.parse(name, parsed[name], kind)
-        for name in ("events", "target_events"):
-            if isinstance(parsed.get(name), str):
-                parsed[name] = split_commas(parsed[name])
-        if isinstance(parsed.get("event_weights"), str):
-            parsed["event_weights"] = parse_weights(parsed["event_weights"])
-        return cls(**parsed)
 
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns that were named, by role."""
@@ -67,7 +51,7 @@ class LogOptions:
                 raise InputError(f"{option_name(name)} can't be used with --format {format}, whose layout is fixed")
         if self.time_unit is not None and self.time_format is not None:
             raise InputError("--time-unit is for times that are numbers and --time-format for text; pass one of them")
-        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
+        if self.delimiter is not None and not re.fullmatch(r'[^"\r\n]', self.delimiter, re.ASCII):
             raise InputError(f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'")
         if self.bad_lines not in BAD_LINES:
             raise InputError(f"--bad-lines must be one of {', '.join(BAD_LINES)}, not {self.bad_lines!r}")

@@ -23,17 +23,15 @@ POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # dam
 
 def read_parquet(files: Sequence[File], collector: ClickCollector) -> None:
     """Ids may be numbers or text; times numbers, text or datetimes."""
-    sizes = [path.stat().st_size for path in files]
     for number, path in enumerate(files):
         with open_parquet(path) as frame:
-            read_table(path, frame, collector, sum(sizes[:number]), sizes[number], sum(sizes))
+            read_table(path, frame, collector, number, len(files))
 
 
 def read_table(
-    name: File | str, frame: pl.LazyFrame, collector: ClickCollector, before: int = 0, size: int = 1, total: int = 1
+    name: File | str, frame: pl.LazyFrame, collector: ClickCollector, number: int = 0, tables: int = 1
 ) -> None:
-    """Add the rows of a table to the collector, batch by batch. Its size is in any unit, for progress, as are that of
-    the tables before it and that of all."""
+    """Add the rows of a table, `number` of so many, to the collector, batch by batch."""
     types = frame.collect_schema()
     columns = collector.choose_columns(name, types.names())
     if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
@@ -49,11 +47,9 @@ def read_table(
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             checked = collector.check(batch.select(columns.select()))
-            if checked.bad_rows:
-                collector.leave_out(bad_rows(batch, name, columns, first, checked.bad_rows), checked)
-            collector.keep(checked)
+            collector.keep(checked, bad_rows(batch, name, columns, first, checked.bad))
             first += len(batch)
-            collector.progress.update("Reading", before + size * first / max(length, 1), total)
+            collector.progress.update("Reading", number + first / max(length, 1), tables)
     except POLARS_ERRORS as error:
         raise InputError(
             f"{name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
@@ -106,6 +102,6 @@ def bad_rows(
     """What is wrong with these rows of a batch that begins at row `first` of the table."""
     for number in numbers:
         values = batch.row(number, named=True)
-        # A row of which the ids are fine is bad for its time.
-        reason, advice = find_fault(values.__getitem__, columns, None) or ("", "")
-        yield BadLine(str(path), first + number + 1, reason, str(values), advice, "row")
+        if any(value is not None for value in values.values()):  # otherwise it is like a blank line
+            fault = find_fault(values, columns)
+            yield BadLine(str(path), first + number + 1, fault.reason, str(values), fault.advice, "row")

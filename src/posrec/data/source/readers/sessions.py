@@ -12,8 +12,8 @@ import polars as pl
 
 from posrec.data.source.blocks import Block, blocks, read_start
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block, find_broken_text
-from posrec.data.source.readers.columns import NEGATIVE, comma_separated, id_fault
+from posrec.data.source.readers.clicks import Broken, ClickCollector, LineFormat, Row, add_block
+from posrec.data.source.readers.columns import Columns, comma_separated, id_fault
 from posrec.data.source.readers.delimited import RECBOLE, split_header
 from posrec.errors import InputError
 
@@ -25,26 +25,30 @@ def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
     before = 0
     for block in blocks(files, collector.progress):
-        add_block(block, SessionLines(before), collector)
+        add_block(block, SessionLines(before - block.first_line), collector)
         before += block.data.count(b"\n") + 1
 
 
 @dataclass(frozen=True)
 class SessionLines(LineFormat):
-    """Item ids separated by spaces, in a block with `before` lines before it in the log."""
+    """Item ids separated by spaces; a session's number and time are `first` and the number of its line."""
 
-    before: int
-    advice = "a line is not a session"
+    first: int
+    columns = Columns(("session",), "item", "time")
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
         lines = pl.Series("item", block.data.decode("utf-8").split("\n"), dtype=pl.String)
         lines = lines.str.replace_all(r"[ \t\r]+", " ").str.strip_chars(" ")
-        number = pl.int_range(self.before, self.before + len(lines), eager=True)
+        start = self.first + block.first_line
+        number = pl.int_range(start, start + len(lines), eager=True)
         clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
         return clicks.filter(lines != "").explode("item"), False
 
-    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
-        return ("an item id is negative", "") if any(map(id_fault, line.split())) else None
+    def read_record(self, text: str, line: int) -> Sequence[Row]:
+        if any(map(id_fault, text.split())):
+            raise Broken("an item id is negative")
+        number = str(self.first + line)
+        return [(number, item, number) for item in text.split()]
 
 
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
@@ -61,9 +65,9 @@ def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def read_rows(path: File, parts: Iterable[Block]) -> pl.DataFrame:
-    """The prefix, the target and the line of every row of a file."""
+    """The line, the prefix and the target of every row of a file."""
     names: list[str] = []
-    rows = []
+    rows: list[tuple[int, str, str]] = []
     for part in parts:
         block = part
         if part.first_line == 1:
@@ -73,30 +77,28 @@ def read_rows(path: File, parts: Iterable[Block]) -> pl.DataFrame:
                     f"{path}, line 1: prefixes of sessions need the columns {PREFIX} and {TARGET}; it has "
                     f"{comma_separated(names)}"
                 )
-        for bad in find_broken_text(block):
-            raise InputError(f"{bad}; {bad.advice}")
-        lines = pl.Series("line", block.data.decode("utf-8").split("\n")).str.strip_chars("\r")
-        fields = lines.str.split("\t")
-        columns = {"prefix": names.index(PREFIX), "target": names.index(TARGET)}
-        table = pl.DataFrame(
-            {
-                "line": pl.int_range(block.first_line, block.first_line + len(lines), eager=True),
-                "fields": fields.list.len(),
-                **{name: fields.list.get(column, null_on_oob=True) for name, column in columns.items()},
-            }
-        ).with_columns(pl.col("prefix", "target").str.replace_all(" +", " ").str.strip_chars(" "))
-        rows.append(table.filter(lines.str.strip_chars() != ""))
-    table = pl.concat(rows)
-    is_item = pl.col("target").str.contains(r"^\S+$") & (pl.col("prefix") != "")
-    negative = pl.concat_str("prefix", "target", separator=" ").str.contains(rf"(^| ){NEGATIVE.pattern}( |$)")
-    for wrong, reason in (
-        (pl.col("fields") != len(names), f"there must be {len(names)} fields, a tab between them"),
-        (~is_item, f"{PREFIX} must hold item ids, separated by spaces, and {TARGET} one item id"),
-        (negative, "an item id is negative"),
-    ):
-        if len(bad_rows := table.filter(wrong)):
-            raise InputError(f"{path}, line {bad_rows['line'][0]}: {reason}; fix the line")
-    return table
+        for number, line in enumerate(block.data.split(b"\n"), start=block.first_line):
+            try:
+                if line.strip():
+                    rows.append((number, *split_row(line.decode("utf-8"), names)))
+            except UnicodeDecodeError:
+                raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file first") from None
+            except Broken as fault:
+                raise InputError(f"{path}, line {number}: {fault.reason}; fix the line") from None
+    return pl.DataFrame(rows, {"line": pl.Int64, "prefix": pl.String, "target": pl.String}, orient="row")
+
+
+def split_row(line: str, names: list[str]) -> tuple[str, str]:
+    """The prefix and the target of a row, ids separated by one space."""
+    fields = line.split("\t")
+    if len(fields) != len(names):
+        raise Broken(f"there must be {len(names)} fields, a tab between them")
+    prefix, target = (fields[names.index(name)].split() for name in (PREFIX, TARGET))
+    if not prefix or len(target) != 1:
+        raise Broken(f"{PREFIX} must hold item ids, separated by spaces, and {TARGET} one item id")
+    if any(map(id_fault, [*prefix, *target])):
+        raise Broken("an item id is negative")
+    return " ".join(prefix), target[0]
 
 
 def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.DataFrame:

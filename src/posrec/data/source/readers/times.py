@@ -43,7 +43,7 @@ def count_days(times: pl.Series) -> dict[int, int]:
 
 
 class TimeReader:
-    """Reads the time columns of one log. The unit of numbers is guessed once, by `find_unit`, and reported.
+    """Reads the time columns of one log. The unit of numbers is guessed once, from the first, and reported.
 
     `layout` is that of --time-format, for texts that are not ISO 8601.
     """
@@ -54,26 +54,6 @@ class TimeReader:
             raise InputError(f"time unit {unit!r} is not known; choose one of {', '.join(MILLISECONDS_PER)}")
         self.progress = progress
         self.unit = unit
-
-    def may_need_unit(self, column: pl.Series) -> bool:
-        if self.unit is not None or self.layout is not None:
-            return False
-        if isinstance(column.dtype, TEXT):
-            return not (len(column) and ISO.fullmatch(str(column[0])))
-        return column.dtype.is_numeric()
-
-    def find_unit(self, column: pl.Series) -> None:
-        """Guess the unit from the times of rows that are not broken: a broken row must not decide for all others."""
-        numbers = column.drop_nulls()
-        if isinstance(column.dtype, TEXT):
-            numbers = numbers.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
-            if 2 * numbers.null_count() > len(numbers):  # most are dates
-                return
-        numbers = numbers.cast(pl.Float64).abs()
-        numbers = numbers.filter(numbers.is_finite().fill_null(False)).sort()
-        if len(numbers):
-            self.unit = guess_unit(float(numbers[len(numbers) // 2]))
-            self.progress.message(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
 
     def __call__(self, column: pl.Series) -> pl.Series:
         """Milliseconds, with null where a value can't be read."""
@@ -86,16 +66,13 @@ class TimeReader:
         if not isinstance(column.dtype, TEXT):
             return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
         column = column.cast(pl.String)
-        present = column.drop_nulls()
-        if not len(present):
-            return parse_text(column)
-        ways = [self.read_numbers, parse_text]
-        first, second = ways if NUMBER.fullmatch(present[0]) else reversed(ways)
-        read = first(column)
-        if len(column) - read.null_count() < len(present) / 2:
-            # The first value may be the broken one. The way that reads more is the right one.
-            other = second(column)
-            read = other if other.null_count() < read.null_count() else read
+        first = next(iter(column.drop_nulls().head(1)), "")
+        ways = [self.read_numbers, parse_text] if NUMBER.fullmatch(first) else [parse_text, self.read_numbers]
+        read = ways[0](column)
+        if 2 * read.null_count() > len(
+            column
+        ):  # The first value may be the broken one. The way that reads more is right.
+            read = min(read, ways[1](column), key=pl.Series.null_count)
         return read
 
     def read_numbers(self, column: pl.Series) -> pl.Series:
@@ -105,7 +82,17 @@ class TimeReader:
             return self.scale(column.str.strip_chars().cast(pl.Float64, strict=False))
         return self.scale(whole)
 
+    def find_unit(self, numbers: pl.Series) -> None:
+        """Guess the unit from the number in the middle: one of them may be wrong."""
+        numbers = numbers.cast(pl.Float64).abs()
+        numbers = numbers.filter(numbers.is_finite().fill_null(False)).sort()
+        if len(numbers):
+            self.unit = guess_unit(float(numbers[len(numbers) // 2]))
+            self.progress.message(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
+
     def scale(self, numbers: pl.Series) -> pl.Series:
+        if self.unit is None:
+            self.find_unit(numbers)
         factor = MILLISECONDS_PER[self.unit or "ms"]
         if numbers.dtype.is_integer():
             whole = numbers.cast(pl.Int64, strict=False)

@@ -306,9 +306,10 @@ def test_an_answer_to_a_connection_that_was_just_cut_off_is_dropped() -> None:
         loop.set_exception_handler(lambda _, context: errors.append(context))
         ours, theirs = socket.socketpair()
         transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
-        JoinedWrites(transport, loop).write(b"HTTP/1.1 200 OK\r\n")
         transport.abort()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
+        JoinedWrites(transport, loop).write(b"HTTP/1.1 200 OK\r\n")
+        await asyncio.sleep(0.05)
         theirs.close()
 
     uvloop.run(write_and_cut_off())

@@ -101,19 +101,15 @@ def prepare_sessions(folder: Path, train: list[list[str]], test: list[list[str]]
     return prepare(folder / "train.txt", "sessions", folder / "data", test=folder / "test.txt", **options)
 
 
-def random_run(items: int, folder: Path = Path("random"), vocabulary: Vocabulary | None = None) -> Run:
+def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = None) -> Path:
     """PosRec with random weights, for speed that does not depend on what was learned; its items are i0, i1, ..."""
     torch.manual_seed(0)
     config = PosRecConfig()
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
-    return Run(folder, PosRec(items, config).eval, vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
-
-
-def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = None, export: bool = True) -> Path:
-    save_run(random_run(items, folder, vocabulary), folder)
-    if export:
-        write_export(load_run(folder))
+    popularity = torch.randint(1, 1000, (items,)).numpy()
+    save_run(Run(folder, PosRec(items, config).eval, vocabulary, about, popularity), folder)
+    write_export(load_run(folder))
     return folder
 
 

@@ -20,10 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.server.server_process import serving, until
-
 from attacks.paced_client import paced, plain_requests
-from attacks.served import processor_seconds
+from attacks.served import processor_seconds, serving, wait_for_workers
 from harness import options, saved_random_run, write_result
 
 SCRIPT = """
@@ -70,7 +68,7 @@ def main() -> None:
         with serving(run, "--workers", given.workers, onnx=True, forked=False) as server:
             server.recommend("i1")
             first_answer = time.perf_counter() - began
-            until(lambda: len(server.said("serving")) == given.workers)
+            wait_for_workers(server, given.workers)
             for load in ("one connection", f"{given.rate} a second", "saturation", "overload") * given.rounds:
                 before, busy = processor_seconds(server), os.getloadavg()[0]
                 if load.endswith("a second"):

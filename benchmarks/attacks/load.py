@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.server.server_process import serving, until
+from tests.server.server_process import serving
 
 from attacks.paced_client import head, paced, plain_requests, post
-from attacks.served import make_run, memory_mb, open_files, tracebacks
+from attacks.served import make_run, memory_mb, open_files, tracebacks, wait_for_workers
 from harness import saved_random_run
 from posrec.data.vocabulary import Vocabulary
 
@@ -39,7 +39,7 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
     series: list[dict[str, float]] = []
     stop = threading.Event()
     with serving(make_run(folder), "--workers", 2, forked=False) as server:
-        until(lambda: len(server.said("serving")) == 2)
+        wait_for_workers(server, 2)
         began = time.monotonic()
 
         def sample() -> None:
@@ -62,7 +62,7 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
     request gets 200 or 503."""
     made = plain_requests(items)
     with serving(saved_random_run(items, folder / "large"), "--workers", 2, onnx=True, forked=False) as server:
-        until(lambda: len(server.said("serving")) == 2)
+        wait_for_workers(server, 2)
         paced(server.port, made, AT_ONCE, 2000 / AT_ONCE, 64)  # until averages have settled
         capacity = paced(server.port, made, AT_ONCE, 10_000 / AT_ONCE, 64)["per_second"]
         rounds = [paced(server.port, made, 3 * capacity, seconds / ROUNDS, 2000) for _ in range(ROUNDS)]

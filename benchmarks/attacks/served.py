@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.server.server_process import Server, children, serving
+from tests.server.server_process import Server, children, serving, until
 
 from harness import measured, posrec
 
@@ -73,6 +73,11 @@ def replace_run(run: Path, whole: Path) -> None:
     fresh.rename(run)
     shutil.rmtree(before)
     time.sleep(SETTLED)
+
+
+def wait_for_workers(server: Server, number: int) -> None:
+    """Until so many times a worker has said that it serves the run."""
+    until(lambda: len(server.said("serving")) >= number)
 
 
 def folders_of(server: Server) -> list[Path]:

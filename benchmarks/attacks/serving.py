@@ -38,13 +38,13 @@ def worker_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     client loses more than three requests."""
     with attacked(figures, make_run(folder), "--workers", 2) as target:
         server = target.server
-        until(lambda: len(server.said("serving")) == 2)
+        served.wait_for_workers(server, 2)
         for _, draw in steps:
             with repeated(target.compare) as (counts,):
                 time.sleep(draw.uniform(0.05, 0.5))
                 loaded = len(server.said("serving"))
                 os.kill(draw.choice(children(server)), signal.SIGKILL)
-                until(lambda: len(server.said("serving")) > loaded)  # noqa: B023
+                served.wait_for_workers(server, loaded + 1)
             figures["requests_lost"] += counts["lost"]
             assert set(counts) <= {"right", "lost"}, counts
             assert counts["lost"] <= MOST_LOST * CLIENTS, counts
@@ -169,7 +169,7 @@ def limits(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     with attacked(figures, run, "--workers", 2) as target:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         server = target.server
-        until(lambda: len(server.said("serving")) == 2)
+        served.wait_for_workers(server, 2)
 
         def ask_many(_: int) -> str:
             status, _ = answer(server, "/v1/recommend/batch", {"sessions": [["i3", "i4"]] * 1000, "k": 30})
@@ -259,7 +259,7 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                         clock.write_text(f"{jump:+d}")
                         refused = slow.recv(100)
                     served.replace_run(run, whole)
-                    until(lambda: len(target.server.said("serving")) > loaded)  # noqa: B023
+                    served.wait_for_workers(target.server, loaded + 1)
                 assert [*map(set, counts)] == [{"right"}, {"200"}, {"202"}], f"{jump:+,} s: {counts}"
                 assert refused.startswith(b"HTTP/1.1 408"), f"{jump:+,} s: half a head got {refused!r}"
                 time.sleep(1)  # a file may be on its way to Parquet

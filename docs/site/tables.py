@@ -316,6 +316,21 @@ def variety() -> Table:
     return rows
 
 
+def recommending() -> Table:
+    found = result("recommend")
+    rows = [["43,097 items, k = 20", "ONNX Runtime, ms a session", "torch, ms a session"]]
+    for name, times in found["milliseconds_a_session"].items():
+        rows.append([name, *(f"{times[engine]:.2g}" for engine in ("onnx", "torch"))])
+    return [*rows, ["files, by `posrec score`", "", f"{1000 / found['scored_a_second_and_core']:.2g}"]]
+
+
+def filters() -> Table:
+    found = result("recommend")
+    times = found["filters_ms"]
+    rows = [[name, f"{ms:.1f}", f"{ms / times['no filter']:.2f}"] for name, ms in times.items()]
+    return [[f"{found['large_items']:,} items", "ms a session", "times that without a filter"], *rows]
+
+
 def searches() -> Table:
     rows = [["", "best 20 found", "ms a session", "with log Z", "error of log Z: mean", "p99", "largest"]]
     for name, one in result("index")["searches"].items():
@@ -437,6 +452,8 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "nights": nights,
         "processes": processes,
         "growth": growth,
+        "recommending": recommending,
+        "filters": filters,
         "variety": variety,
         "counting speed": counting_speed,
         "serving": serving,

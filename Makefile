@@ -43,12 +43,10 @@ slow: install
 # Speed and memory, each printed as a ratio against a baseline measured in the same run.
 bench: install
 	$(BIN)/python benchmarks/prepare.py
-	$(BIN)/python benchmarks/onnx_latency.py
+	$(BIN)/python benchmarks/recommend.py
 	$(BIN)/python benchmarks/serve.py --workers 2
-	$(BIN)/python benchmarks/index.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
-# step.py, training_time.py, score.py, accuracy.py, neighbours.py and peers.py need a prepared dataset, replicas.py nginx and
-# redis-server, growth.py ten minutes: the first lines of each say how to call it.
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/index.py
+# Others need a prepared dataset or more time: the first lines of each say how to call it.
 
 # Malformed requests, kill -9, full disks, damaged runs, overload and an hour under load (docs/reliability.md); a part that
 # was interrupted goes on where it stopped.

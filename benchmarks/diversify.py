@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from harness import options, test_samples, write_result
+from harness import options, sessions_of, write_result
 from posrec.data.dataset import load
 from posrec.recommend.recommender import Recommender
 
@@ -23,7 +23,7 @@ def main() -> None:
     given = options(__doc__, "results/diversify.json", run=Path("run"), data=Path("shop"), sessions=1000)
     torch.set_num_threads(1)
     rec, data = Recommender.load(given.run, "cpu"), load(given.data)
-    samples = test_samples(data)
+    samples = [clicks[:end] for clicks in sessions_of(data, data.test) for end in range(2, len(clicks) + 1)]
     chosen = [samples[place] for place in np.linspace(0, len(samples) - 1, given.sessions).astype(int)]
     rows = {str(diversify): row_of(rec, chosen, diversify) for diversify in DIVERSIFY}
     about = {"dataset": given.data.name, "model": rec.run.config["model"], "items": rec.items}

@@ -1,4 +1,4 @@
-"""How time and memory of a training step and of evaluation grow with items, session length and number of sessions.
+"""How time and memory of a training step and of ranking grow with items, session length and number of sessions.
 
     python benchmarks/growth.py --device cpu                 # or cuda; both into one results/growth.json
 
@@ -19,14 +19,11 @@ from typing import Any
 
 import torch
 
-from harness import command, conditions, in_processes, options, peak_mb
-from posrec.data.dataset import SessionDataset
+from harness import Training, command, conditions, generated_sessions, in_processes, options, peak_mb
 from posrec.evaluation.evaluate import evaluate
 from posrec.experiments.rendering import new_figure
 from posrec.io import read_json, write_json
-from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.adam import make_optimizer
-from posrec.training.epoch import EpochRunner, matmul_precision
+from posrec.training.epoch import matmul_precision
 from posrec.training.settings import Settings
 
 BASE = {"items": 10_000, "length": 10, "sessions": 10_000}
@@ -37,54 +34,29 @@ AXES = {
 }
 KINDS = {"step": "a step", "evaluation": "ranking 1,000"}
 UNITS = {"ms": "milliseconds", "mb": "MB at the peak"}
-BATCH, STEPS, EVALUATED = 100, 5, 1000  # sessions of a step; timed steps, on a GPU replays of many steps each
-
-
-def make_sessions(sizes: dict[str, int]) -> SessionDataset:
-    """Sessions of `length` clicks and one more to predict; items are drawn uniformly."""
-    random = torch.Generator().manual_seed(0)
-    count, clicks = sizes["sessions"], sizes["length"] + 1
-    items = torch.randint(1, sizes["items"] + 1, (count * clicks,), generator=random, dtype=torch.int32)
-    return SessionDataset(items, torch.arange(0, count * clicks + 1, clicks), torch.arange(count))
+BATCH, STEPS, RANKED = 100, 5, 1000  # sessions of a step; timed steps, on a GPU replays of many steps each
 
 
 def measure(kind: str, sizes: dict[str, int], device: torch.device) -> dict[str, float]:
-    """The milliseconds and the peak memory of one measurement."""
-    torch.manual_seed(0)
+    """The median milliseconds and the peak memory of a step, or of ranking all items for RANKED samples. What runs
+    first, and compiles and allocates memory, is not counted."""
     torch.set_num_threads(1)
     before = peak_mb()
-    samples = make_sessions(sizes).to(device)
-    model = PosRec(sizes["items"], PosRecConfig(max_length=sizes["length"])).to(device)
-    seconds = (step_seconds if kind == "step" else evaluation_seconds)(model, samples, sizes, device)
-    peak = torch.cuda.max_memory_reserved() / 2**20 if device.type == "cuda" else peak_mb() - before
-    return {f"{kind}_ms": round(1000 * seconds, 3), f"{kind}_mb": round(peak, 1)}
-
-
-def step_seconds(model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device) -> float:
-    """The median of a training step; the first steps, which compile and allocate memory, are not counted."""
-    settings, taken = Settings(batch_size=BATCH), []
-    model.train()
-    with matmul_precision(settings, device, sizes["items"]):
-        optimizer = make_optimizer(model, settings, device)
-        runner = EpochRunner(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
-        order, at = runner.shuffle(0), 0
-        for _ in range(STEPS + 1):
+    settings, items, length, taken, place = Settings(batch_size=BATCH), sizes["items"], sizes["length"], [], 0
+    with matmul_precision(settings, device, items):
+        training = Training(generated_sessions(**sizes), items, settings, length, device)
+        ranked = training.samples.part(sizes["sessions"] - -(-RANKED // length), sizes["sessions"])
+        for _ in range(STEPS + 1 if kind == "step" else 2):
             began = clock(device)
-            done = len(runner.run(order, at))
+            if kind == "step":
+                done = len(training.run(place))
+                place += done
+            else:
+                evaluate(training.model.eval(), ranked, items, length, torch.ones(items + 1))
+                done = len(ranked) / RANKED
             taken.append((clock(device) - began) / done)
-            at += done
-    return statistics.median(taken[1:])
-
-
-def evaluation_seconds(model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device) -> float:
-    """To rank all items for EVALUATED samples."""
-    model.eval()
-    part = samples.part(samples.sessions - -(-EVALUATED // sizes["length"]), samples.sessions)
-    for _ in range(2):  # the first warms up: it compiles what so many samples need
-        began = clock(device)
-        evaluate(model, part, sizes["items"], sizes["length"], torch.ones(sizes["items"] + 1))
-        seconds = clock(device) - began
-    return seconds * EVALUATED / len(part)
+    peak = torch.cuda.max_memory_reserved() / 2**20 if device.type == "cuda" else peak_mb() - before
+    return {f"{kind}_ms": round(1000 * statistics.median(taken[1:]), 3), f"{kind}_mb": round(peak, 1)}
 
 
 def clock(device: torch.device) -> float:
@@ -99,24 +71,18 @@ def name_of(axis: str, value: int) -> str:
     return " ".join(f"{name}={size}" for name, size in {**BASE, axis: value}.items())
 
 
-def slope(sizes: list[int], values: list[float]) -> float:
-    return statistics.linear_regression([*map(math.log, sizes)], [math.log(max(one, 1e-9)) for one in values]).slope
-
-
 def draw(report: dict[str, Any], path: Path) -> None:
     figure, panels = new_figure(2, len(AXES), (13, 7))
     for column, (axis, sizes) in enumerate(AXES.items()):
-        for row, (unit, what) in enumerate(UNITS.items()):
-            panel = panels[row][column]
+        for panel, (unit, what) in zip((row[column] for row in panels), UNITS.items(), strict=True):
             for device, style in (("cpu", "-"), ("cuda", "--")):
-                for color, (kind, about) in zip(("C0", "C1"), KINDS.items(), strict=True):
-                    cells = report.get(device, {}).get("cells", {})
-                    values = [cells[name_of(axis, size)][f"{kind}_{unit}"] for size in sizes] if cells else []
-                    if values:
-                        label = f"{about}, {device}: slope {slope(sizes, values):.2f}"
-                        panel.loglog(sizes, values, style, color=color, marker="o", label=label)
-                        guide = [values[0] * size / sizes[0] for size in sizes]
-                        panel.loglog(sizes, guide, ":", color="grey", linewidth=1)
+                for kind, about in KINDS.items() if device in report else ():
+                    values = [report[device]["cells"][name_of(axis, size)][f"{kind}_{unit}"] for size in sizes]
+                    logs = [[math.log(max(one, 1e-9)) for one in numbers] for numbers in (sizes, values)]
+                    label = f"{about}, {device}: slope {statistics.linear_regression(*logs).slope:.2f}"
+                    panel.loglog(sizes, values, f"o{style}", color=f"C{list(KINDS).index(kind)}", label=label)
+                    guide = [values[0] * size / sizes[0] for size in sizes]
+                    panel.loglog(sizes, guide, ":", color="grey", linewidth=1)
             panel.set(xlabel=axis, ylabel=what)
             panel.legend(fontsize=8)
     title = "PosRec, d = 100: one size varied, the others at {items:,} items, length {length}, {sessions:,} sessions. "

@@ -17,17 +17,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from posrec.data.arrays import SCHEMA
-from posrec.data.dataset import PreparedDataset, load
-from posrec.data.prepare.writer import save_dataset
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.export.writing import write_export
 from posrec.runs.run import Run, load_run, save_run
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner
+from posrec.training.settings import Settings
+
+CPU = torch.device("cpu")
 
 
 def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentParser:
@@ -82,49 +85,69 @@ def write_row(path: Path, row: Mapping[str, Any], key: Sequence[str]) -> None:
     print(json.dumps(whole, indent=2))
 
 
-def write_renumbered(
-    folder: Path, vocabulary: Vocabulary, order: Sequence[int], recommendable: int | None = None, **arrays: Any
-) -> PreparedDataset:
-    """A dataset of these arrays, whose items get new numbers: `order` has the present ones, from the first on."""
-    numbers = np.zeros(len(vocabulary) + 1, dtype=np.int32)
-    numbers[list(order)] = np.arange(1, len(order) + 1)
-    arrays |= {name: numbers[arrays[name]] for name in ("train_items", "test_items")}
-    columns = {name: [values[item - 1] for item in order] for name, values in vocabulary.columns.items()}
-    ids = [vocabulary.item(item) for item in order]
-    manifest = {"schema": SCHEMA, "steps": []}
-    save_dataset(folder, arrays, Vocabulary(ids, columns), manifest, recommendable_items=recommendable)
-    return load(folder)
+def sessions_of(data: PreparedDataset, part: SessionDataset) -> list[list[str]]:
+    """The raw ids of the clicks of each session of a part."""
+    return [[data.vocabulary.item(item) for item in part.session(n).tolist()] for n in range(part.sessions)]
 
 
-def random_run(items: int, folder: Path = Path("random"), vocabulary: Vocabulary | None = None) -> Run:
+def prepare_sessions(folder: Path, train: list[list[str]], test: list[list[str]], **options: Any) -> PreparedDataset:
+    """A dataset of these sessions, as `posrec prepare --format sessions` makes it."""
+    from posrec.data.prepare.pipeline import prepare  # needs polars, which a machine with a GPU may lack
+
+    folder.mkdir(parents=True)
+    for name, sessions in (("train", train), ("test", test)):
+        text = "".join(" ".join(session) + "\n" for session in sessions)
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return prepare(folder / "train.txt", "sessions", folder / "data", test=folder / "test.txt", **options)
+
+
+def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = None) -> Path:
     """PosRec with random weights, for speed that does not depend on what was learned; its items are i0, i1, ..."""
     torch.manual_seed(0)
     config = PosRecConfig()
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
-    return Run(folder, PosRec(items, config).eval, vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
-
-
-def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = None, export: bool = True) -> Path:
-    save_run(random_run(items, folder, vocabulary), folder)
-    if export:
-        write_export(load_run(folder))
+    popularity = torch.randint(1, 1000, (items,)).numpy()
+    save_run(Run(folder, PosRec(items, config).eval, vocabulary, about, popularity), folder)
+    write_export(load_run(folder))
     return folder
+
+
+class Training:
+    """PosRec in training; `spread` gives each process its rows of the item table."""
+
+    def __init__(
+        self,
+        samples: SessionDataset,
+        items: int,
+        settings: Settings,
+        max_length: int,
+        device: torch.device = CPU,
+        spread: Callable[[PosRec], PosRec] = lambda model: model,
+    ) -> None:
+        torch.manual_seed(0)
+        self.samples, self.settings = samples.to(device), settings
+        self.model = spread(PosRec(items, PosRecConfig(max_length=max_length)).to(device))
+        self.optimizer = make_optimizer(self.model, settings, device)
+        self.runner = EpochRunner(self.model, self.optimizer, self.samples, settings, device, items, max_length)
+        self.order = self.runner.shuffle(0)
+
+    def run(self, place: int) -> Tensor:
+        """The losses of the steps from this one on: one on a CPU, as many as are captured on a GPU."""
+        return self.runner.run(self.order, place)
+
+
+def generated_sessions(items: int, length: int, sessions: int) -> SessionDataset:
+    """Sessions of `length` clicks and one more to predict; items are drawn uniformly."""
+    draw, clicks = torch.Generator().manual_seed(0), length + 1
+    drawn = torch.randint(1, items + 1, (sessions * clicks,), generator=draw, dtype=torch.int32)
+    return SessionDataset(drawn, torch.arange(0, len(drawn) + 1, clicks), torch.arange(sessions))
 
 
 def epochs_of(run: Path) -> list[dict[str, Any]]:
     """The lines of the log of a training that are about an epoch."""
     lines = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
     return [line for line in lines if "loss" in line]
-
-
-def test_samples(data: PreparedDataset) -> list[list[str]]:
-    """The ids of every test sample's clicks, its target last."""
-    sessions = (
-        [data.vocabulary.item(item) for item in data.test.session(number).tolist()]
-        for number in range(data.test.sessions)
-    )
-    return [clicks[:end] for clicks in sessions for end in range(2, len(clicks) + 1)]
 
 
 def in_turns(

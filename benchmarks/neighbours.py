@@ -3,8 +3,7 @@
     python benchmarks/neighbours.py --data prepared/diginetica
 
 One session alone (--sessions of them, in turn) is scored over all items and its best 20 taken, as a server would. Times
-are wall clock; the CPU seconds beside them say what the machine's other work cost. `floor` ranks and sorts scores that
-are there already.
+are wall clock; the CPU seconds beside them say what the machine's other work cost.
 """
 
 import statistics
@@ -15,40 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from harness import in_turns, options, write_result
 from posrec.data.dataset import PreparedDataset, collate, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.models.base import CountingModel, Model
+from posrec.models.base import Model
 from posrec.models.registry import MODELS
-from posrec.nn.batch import SessionBatch
 
 COUNTING = ("spop", "itemknn", "vsknn", "stan", "coclick")
 BEST = 20
 WARM_UP = 10
 
 
-class Floor(CountingModel):
-    """Returns the same scores every time, so that only the evaluation itself is measured."""
-
-    def __init__(self, items: int) -> None:
-        super().__init__(items, MODELS["pop"].config())
-        self.table = torch.rand(2048, items)
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        return self.table[: len(batch.lengths)]
-
-
 def timed(work: Callable[[], Any]) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return {"seconds": round(time.perf_counter() - wall, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
-
-
-def rank_all(model: Model, data: PreparedDataset, max_length: int) -> dict[str, float]:
-    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
-    return timed(lambda: evaluate(model, data.test, data.train_items, max_length, clicks))
 
 
 @torch.inference_mode()
@@ -67,10 +48,11 @@ def one_by_one(model: Model, data: PreparedDataset, max_length: int, sessions: i
 def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
     config = MODELS[name].config()
     model: Any = MODELS[name].build(data.train_items, config).eval()
+    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
     return {
         "settings": asdict(config),
         "count": timed(lambda: model.count(data.train.items, data.train.offsets)),
-        "evaluate": rank_all(model, data, config.max_length),
+        "evaluate": timed(lambda: evaluate(model, data.test, data.train_items, config.max_length, clicks)),
         "one_session": one_by_one(model, data, config.max_length, sessions),
     }
 
@@ -82,7 +64,6 @@ def main() -> None:
         "dataset": data.fingerprint,
         "items": data.train_items,
         "samples": len(data.test),
-        "floor": rank_all(Floor(data.train_items), data, 1),
         "models": {name: measure(name, data, arguments.sessions) for name in COUNTING},
     }
     write_result(arguments.out, report)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 
-from harness import parser_for, write_renumbered, write_result
+from harness import parser_for, prepare_sessions, sessions_of, write_result
 from posrec.config import parse_pairs
 from posrec.data.dataset import PreparedDataset, load
 from posrec.evaluation.metrics import rank_metrics
@@ -72,27 +73,16 @@ def spread(values: list[float]) -> list[float]:
 
 
 def without_clicks_on_rare_items(data: PreparedDataset, folder: Path) -> PreparedDataset:
-    """The same test part; the training part without the clicks on the rarest items, which come after the others."""
-    items, offsets = data.train.items.numpy(), data.train.offsets.numpy()
-    clicks = np.bincount(items, minlength=data.train_items + 1)[1:]
-    rare = np.argsort(clicks, kind="stable")[: round(NEW * data.train_items)] + 1
-    session = np.repeat(np.arange(data.train.sessions), np.diff(offsets))
-    remaining = ~np.isin(items, rare)
-    lengths = np.bincount(session[remaining], minlength=data.train.sessions)
-    remaining &= (lengths >= 2)[session]
-    train = items[remaining]
-    known = list(dict.fromkeys(train.tolist()))
-    recommendable = [*known, *sorted(set(range(1, data.train_items + 1)) - set(known))]
-    arrays = {
-        "train_items": train,
-        "train_offsets": np.concatenate([[0], np.cumsum(lengths[lengths >= 2])]),
-        "train_times": data.train.times.numpy()[np.unique(session[remaining])],
-        "test_items": data.test.items.numpy(),
-        "test_offsets": data.test.offsets.numpy(),
-        "test_times": data.test.times.numpy(),
-    }
-    order = [*recommendable, *range(data.train_items + 1, len(data.vocabulary) + 1)]
-    return write_renumbered(folder, data.vocabulary, order, len(recommendable), **arrays)
+    """The same test part; the training part without the clicks on the rarest items."""
+    clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1:]
+    rarest = np.argsort(clicks, kind="stable")[: round(NEW * data.train_items)] + 1
+    rare = {data.vocabulary.item(item) for item in rarest.tolist()}
+    known = ([item for item in session if item not in rare] for session in sessions_of(data, data.train))
+    train = [session for session in known if len(session) >= 2]
+    ids = [data.vocabulary.item(item) for item in range(1, data.train_items + 1)]
+    columns = {name: values[: data.train_items] for name, values in data.vocabulary.columns.items()}
+    items = pl.DataFrame({"item_id": ids, **columns})
+    return prepare_sessions(folder, train, sessions_of(data, data.test), items=items, all_items=True)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ PACKAGES = {
 MODELS = {
     "implicit": ("itemknn", "bprmf", "als"),
     "rectools": ("pop", "itemknn", "sasrec"),
-    "replay_spark": ("pop", "itemknn"),
     "replay": ("sasrec",),
     "gru4rec": ("gru4rec",),
     "session_rec": ("vsknn", "stan"),
@@ -230,7 +229,6 @@ def interpreter(peer: str, options: argparse.Namespace) -> Path:
     """The Python of a peer's environment, which is made if it is missing."""
     if peer == "posrec" or options.environment == "here":
         return Path(sys.executable)
-    peer = peer.removesuffix("_spark")
     environment = options.work.resolve() / f"env-{peer}"
     python, complete = environment / "bin" / "python", environment / "complete"
     if not complete.exists():

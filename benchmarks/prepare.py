@@ -3,8 +3,7 @@
 The script writes a log like yoochoose-clicks.dat (seeded): sessions overlap in time, items follow Zipf's law. Then the
 contenders take turns, each in a process of its own so that its peak memory can be measured:
 
-    text      scan the file with ids as text, parse the time, gather each session's items by time, sink to Parquet
-    numbers   the same with ids as integers and the time truncated before it is parsed, which keeps less and is faster
+    bare      scan the file, parse the time, gather each session's items by time, sink to Parquet (bare_pipeline.py)
     paper     posrec prepare --format yoochoose
     clean     posrec prepare --format yoochoose --recipe clean
 
@@ -57,27 +56,26 @@ def make_log(path: Path, clicks: int) -> None:
 
 
 def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """Run the contenders in turns, `rounds` times; medians, and ratios to the faster bare pipeline of each round."""
-    runs: dict[str, list[dict[str, Any]]] = {"text": [], "numbers": [], "paper": [], "clean": []}
+    """Run the contenders in turns, `rounds` times; medians, and ratios to the bare pipeline of each round."""
+    runs: dict[str, list[dict[str, Any]]] = {"bare": [], "paper": [], "clean": []}
     for number in range(rounds):
-        for name, runs_of in runs.items():
+        for name, of_name in runs.items():
             out = folder / f"{name}-{number}"
-            if name in ("text", "numbers"):
-                command = [sys.executable, str(Path(__file__).with_name("bare_pipeline.py")), name, str(log), str(out)]
+            if name == "bare":
+                command = [sys.executable, str(Path(__file__).with_name("bare_pipeline.py")), str(log), str(out)]
             else:
                 command = posrec("prepare", log, "--format", "yoochoose", "--recipe", name, "--out", out)
-            runs_of.append(measured(command))
-            print(f"round {number + 1}: {name:7} {runs_of[-1]}", flush=True)
+            of_name.append(measured(command))
+            print(f"round {number + 1}: {name:7} {of_name[-1]}", flush=True)
             shutil.rmtree(out) if out.is_dir() else out.unlink()
     table = {}
-    for name, runs_of in runs.items():
-        bare = [min(pair, key=lambda run: run["seconds"]) for pair in zip(runs["text"], runs["numbers"], strict=True)]
-        ratios = [mine["seconds"] / least["seconds"] for mine, least in zip(runs_of, bare, strict=True)]
+    for name, of_name in runs.items():
+        ratios = [mine["seconds"] / bare["seconds"] for mine, bare in zip(of_name, runs["bare"], strict=True)]
         table[name] = {
-            "seconds": statistics.median(run["seconds"] for run in runs_of),
-            "peak_gib": max(run["peak_gib"] for run in runs_of),
+            "seconds": statistics.median(run["seconds"] for run in of_name),
+            "peak_gib": max(run["peak_gib"] for run in of_name),
             "times_the_barest": round(statistics.median(ratios), 3),
-            "runs": runs_of,
+            "runs": of_name,
         }
     return table
 

@@ -1,17 +1,12 @@
-"""Logs larger than memory: `posrec prepare` in parts, compared with memory.
+"""Logs larger than memory: time and peak memory of `posrec prepare` in parts, each in a process of its own.
 
-Two seeded logs are made: 33 million clicks in one file like yoochoose-clicks.dat (benchmarks/prepare.py), and 200
-million in twenty Parquet files of OTTO's size (1.8 million items, sessions of 16 clicks that run from one file into the
-next). Each part is a process of its own, whose time and peak memory are measured:
+    python benchmarks/prepare_large.py --folder LOGS                 both logs
+    python benchmarks/prepare_large.py --folder LOGS --part otto     one of them; the result of the other stays
 
-    yoochoose-memory    33 million clicks, as always
-    yoochoose-disk      the same with --memory 1.5GB: under 1.5 GB, in at most twice the time
-    otto-disk           200 million clicks with --memory 4GB: under 4 GB
-
-    python benchmarks/prepare_large.py --folder LOGS                    all parts
-    python benchmarks/prepare_large.py --folder LOGS --part otto-disk   one of them; the results of the others stay
-
-Seconds depend on what else the machine does, so CPU seconds are given too. The fingerprints must be equal.
+Two seeded logs are made: `yoochoose`, 33 million clicks in one file (benchmarks/prepare.py), prepared with --memory
+1.5GB; and `otto`, 200 million in twenty Parquet files of OTTO's size (1.8 million items, sessions of 16 clicks that run
+from one file into the next), prepared with --memory 4GB. Seconds depend on what else the machine does, so CPU seconds
+are given too.
 """
 
 import shutil
@@ -27,11 +22,6 @@ from posrec.io import read_json
 
 SEED, START = 2022, 1_659_304_800_000
 ITEMS, DAYS, AVERAGE_LENGTH, FILES = 1_800_000, 28, 16, 20
-PARTS = {
-    "yoochoose-memory": ["--memory", "100GB"],
-    "yoochoose-disk": ["--memory", "1.5GB"],
-    "otto-disk": ["--memory", "4GB"],
-}
 
 
 def make_otto(folder: Path, clicks: int) -> None:
@@ -67,13 +57,13 @@ def main() -> None:
     if not otto.exists():
         apart(make_otto, otto, 200_000_000)
     logs = {
-        "yoochoose": [str(yoochoose), "--format", "yoochoose", "--recipe", "clean"],
-        "otto": [str(otto / "part-*.parquet"), "--format", "parquet", "--time-unit", "ms"],
+        "yoochoose": [str(yoochoose), "--format", "yoochoose", "--recipe", "clean", "--memory", "1.5GB"],
+        "otto": [str(otto / "part-*.parquet"), "--format", "parquet", "--time-unit", "ms", "--memory", "4GB"],
     }
     parts = read_json(given.out)["parts"] if given.out.exists() else {}
-    for part in [given.part] if given.part else PARTS:
-        log, out = logs[part.partition("-")[0]], given.folder / f"prepared-{part}"
-        figures = measured(posrec("prepare", *log, *PARTS[part], "--out", out, "--overwrite"))
+    for part in [given.part] if given.part else logs:
+        out = given.folder / f"prepared-{part}"
+        figures = measured(posrec("prepare", *logs[part], "--out", out, "--overwrite"))
         manifest = read_json(out / "manifest.json")
         shutil.rmtree(out)
         parts[part] = {
@@ -81,7 +71,7 @@ def main() -> None:
             "peak_gb": round(figures["peak_gib"] * 2**30 / 1e9, 3),
             "fingerprint": manifest["fingerprint"],
             "clicks_read": manifest["steps"][0]["clicks"],
-            "command": " ".join(["posrec prepare LOG", *log[1:], *PARTS[part]]),
+            "command": " ".join(["posrec prepare LOG", *logs[part][1:]]),
         }
         write_result(given.out, {"parts": parts, "seed": [prepare.SEED, SEED]})
 

@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fault_server import Server
+from attacks.paced_client import paced, plain_requests
+from attacks.served import processor_seconds, serving, wait_for_workers
 from harness import options, saved_random_run, write_result
-from paced_client import paced, plain_requests
 
 SCRIPT = """
 wrk.method = "POST"
@@ -65,19 +65,19 @@ def main() -> None:
         run, script = saved_random_run(given.items, Path(name) / "run"), Path(name) / "post.lua"
         script.write_text(SCRIPT.replace("ITEMS", str(given.items)))
         began = time.perf_counter()
-        with Server(run, "--workers", given.workers, onnx=True) as server:
-            server.ask(["i1"])
+        with serving(run, "--workers", given.workers, onnx=True, forked=False) as server:
+            server.recommend("i1")
             first_answer = time.perf_counter() - began
-            server.wait_for("serving", given.workers)
+            wait_for_workers(server, given.workers)
             for load in ("one connection", f"{given.rate} a second", "saturation", "overload") * given.rounds:
-                before, busy = server.processor_seconds(), os.getloadavg()[0]
+                before, busy = processor_seconds(server), os.getloadavg()[0]
                 if load.endswith("a second"):
                     found = paced(server.port, requests, given.rate, given.seconds, 64)
                 elif load == "overload":
                     found = paced(server.port, requests, 3 * rounds["saturation"][-1]["per_second"], short, 2000)
                 else:
                     found = by_wrk(server.port, script, 64 if load == "saturation" else 1, short)
-                spent = server.processor_seconds() - before
+                spent = processor_seconds(server) - before
                 found |= {"cpu_ms_a_request": round(1000 * spent / found["requests"], 3), "load_average_before": busy}
                 rounds.setdefault(load, []).append(found)
                 print(load, found, flush=True)

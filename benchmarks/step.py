@@ -22,28 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import in_turns, options, write_result
+from harness import CPU, Training, in_turns, options, write_result
 from posrec.data.dataset import PreparedDataset, load
 from posrec.device import freed_memory_kept
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.adam import make_optimizer
-from posrec.training.epoch import EpochRunner, matmul_precision
+from posrec.training.epoch import matmul_precision
 from posrec.training.settings import Settings
 from posrec.training.softmax import softmax_loss
 
-BATCH, STEPS, CPU = 100, 10, torch.device("cpu")  # steps of a turn
+BATCH, STEPS = 100, 10  # steps of a turn
 Step = Callable[[int], object]
-
-
-def posrec_step(data: PreparedDataset, precision: str) -> tuple[Step, PosRec]:
-    torch.manual_seed(0)
-    settings = Settings(batch_size=BATCH, precision=precision)
-    model = PosRec(data.train_items, PosRecConfig())
-    optimizer = make_optimizer(model, settings, CPU)
-    runner = EpochRunner(model, optimizer, data.train, settings, CPU, data.train_items, model.config.max_length)
-    order = runner.shuffle(0)
-    return lambda number: runner.run(order, number), model
 
 
 def least_step(model: PosRec, items: int) -> Step:
@@ -95,10 +84,15 @@ def main() -> None:
         __doc__, "results/step.json", data=Path("prepared/diginetica"), rounds=15, peer=Path("pytorch_code")
     )
     data = load(given.data)
-    auto, model = posrec_step(data, "auto")
+    length = PosRecConfig().max_length
+    auto, fp32 = (
+        Training(data.train, data.train_items, Settings(batch_size=BATCH, precision=precision), length)
+        for precision in ("auto", "fp32")
+    )
+    model = auto.model
     steps = {
-        "step": auto,
-        "step_fp32": posrec_step(data, "fp32")[0],
+        "step": auto.run,
+        "step_fp32": fp32.run,
         "least": least_step(model, data.train_items),
         "peer": peer_step(given.peer, data),
     }

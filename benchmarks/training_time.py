@@ -2,16 +2,21 @@
 
     python benchmarks/training_time.py prepared/diginetica --model posrec-plus
     python benchmarks/training_time.py prepared/diginetica --model posrec --seeds 5 --set batch_size=1024 ...
-    python benchmarks/training_time.py prepared/diginetica --model posrec --seeds 3 --command --out results/command.json
+    python benchmarks/training_time.py prepared/diginetica --seeds 3 --command --out results/command.json
+    python benchmarks/training_time.py posrec-demo/data --model posrec --set epochs=1 --seeds 2 --command --beside \
+        --out results/side_by_side.json
 
 A row of results/training_time.json is replaced when it is measured again. Seconds of an epoch are those of the median
 epoch; the time to compile is in the total alone, and is short if the machine has compiled the same before. With
 --command, `posrec train` is timed from start to exit, each time in a process of its own; the first may have to compile.
+With --beside too, it is timed alone, and then as often as there are seeds at the same time; on a machine that has other
+work, compare the CPU seconds, of which threads that spin while they wait would take more.
 """
 
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +38,23 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--command", action="store_true", help="time the whole command, as often as there are seeds")
+    parser.add_argument("--beside", action="store_true", help="time so many commands at the same time, too")
     options = parser.parse_args()
     if options.command:
         pairs = [word for pair in options.pairs for word in ("--set", pair)]
         words = ["train", str(options.dataset), "--model", options.model, *pairs]
         with tempfile.TemporaryDirectory() as folder:
-            lines = [posrec(*words, "--out", f"{folder}/run-{seed}") for seed in range(options.seeds)]
-            seconds = [measured(line)["seconds"] for line in lines]
-        write_result(options.out, {"timed": " ".join(["posrec", *words]), "seconds": seconds})
+            alone, beside = (
+                [posrec(*words, "--out", f"{folder}/{kind}-{seed}") for seed in range(options.seeds)]
+                for kind in ("alone", "beside")
+            )
+            measures = [measured(line) for line in alone]
+            result: dict[str, Any] = {"seconds": [one["seconds"] for one in measures]}
+            if options.beside:
+                result["alone"] = measures
+                with ThreadPoolExecutor(options.seeds) as together:
+                    result["together"] = list(together.map(measured, beside))
+        write_result(options.out, {"timed": " ".join(["posrec", *words]), **result})
         return
     dataset, settings = load(options.dataset), parse_pairs(options.pairs)
     with TerminalProgress() as progress:

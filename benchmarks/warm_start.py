@@ -18,9 +18,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from harness import epochs_of, parser_for, write_renumbered, write_result
+from harness import epochs_of, parser_for, prepare_sessions, sessions_of, write_result
 from posrec.config import parse_pairs
 from posrec.data.dataset import PreparedDataset, load
 from posrec.fitting.evaluate_run import evaluate_run
@@ -54,23 +52,12 @@ def main() -> None:
 
 def cut(data: PreparedDataset, days: int, folder: Path) -> list[PreparedDataset]:
     """A prepared dataset for each day: trained on everything before it, tested on it."""
-    items, lengths = (
-        np.concatenate([getattr(part, name).numpy() for part in (data.train, data.test)])
-        for name in ("items", "lengths")
-    )
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    ends = data.train.sessions + np.round(data.test.sessions * np.arange(days + 1) / days).astype(int)
-    datasets = []
-    for number, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True), start=1):
-        path = folder / str(number)
-        arrays = {}
-        for part, first, after in (("train", 0, start), ("test", start, end)):
-            arrays[f"{part}_items"] = items[offsets[first] : offsets[after]]
-            arrays[f"{part}_offsets"] = offsets[first : after + 1] - offsets[first]
-            arrays[f"{part}_times"] = np.arange(first, after)
-        order = list(dict.fromkeys(items[: offsets[end]].tolist()))
-        datasets.append(load(path) if path.exists() else write_renumbered(path, data.vocabulary, order, **arrays))
-    return datasets
+    train, test = sessions_of(data, data.train), sessions_of(data, data.test)
+    bounds = [round(len(test) * day / days) for day in range(days + 1)]
+    return [
+        load(path / "data") if path.exists() else prepare_sessions(path, train + test[:start], test[start:end])
+        for path, start, end in zip((folder / str(day) for day in range(days)), bounds, bounds[1:], strict=False)
+    ]
 
 
 def nights(days: list[PreparedDataset], model: str, settings: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -13,13 +13,13 @@ for path in sorted(pathlib.Path("benchmarks").glob("*.py")):
     try:
         importlib.import_module(path.stem)
     except ModuleNotFoundError as error:
-        if error.name.partition(".")[0] == "posrec":
+        if error.name.partition(".")[0] in ("attacks", "harness", "posrec", "tests"):
             raise  # other packages need not be installed
 """
 
 
 @pytest.mark.process  # their names, such as peers, are also those of modules that other tests import
 def test_every_benchmark_can_be_imported() -> None:
-    code = f"import sys; sys.path[:0] = ['benchmarks', 'src']\n{IMPORTING}"
+    code = f"import sys; sys.path[:1] = ['benchmarks', 'src']\n{IMPORTING}"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -190,7 +190,7 @@ def gpu_memory() -> float | None:
 
 
 def memory_of_children() -> float:
-    """The peak memory of the processes that this one started and that still run, such as the Java machine of Spark."""
+    """The peak memory of the processes that this one started and that still run."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
     lines = [line for pid in children for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()]
     return round(sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20, 3)  # kilobytes

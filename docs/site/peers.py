@@ -20,7 +20,6 @@ PEERS = {
     "recbole": "RecBole",
     "rectools": "RecTools",
     "replay": "RePlay",
-    "replay_spark": "RePlay (Spark)",
     "implicit": "implicit",
     "gru4rec": "GRU4Rec's authors",
     "session_rec": "session-rec",

@@ -66,11 +66,11 @@ class Measured:
     request_ms: float  # serve.json: CPU time of a request at saturation, 43,097 items
     request_items: int
     million_ms: float  # serve_million.json: likewise, a million items, exact search
-    faiss_ms: float  # index.json: sessions of an untrained network, the worst case
+    faiss_ms: float  # index.json: random sessions, the worst case
+    clustered_ms: float  # index.json: sessions near an item
     faiss_items: int
     faiss_bytes: float  # index.json: of an item in the index
-    clustered_ms: float  # normaliser.json: sessions near an item
-    scored: float  # score.json: sessions a second and core
+    scored: float  # recommend.json: sessions a second and core
     scored_items: int
 
 
@@ -83,7 +83,7 @@ def read_constants() -> Measured:
     small, large = (cells[f"items={items} length=10 sessions=10000"] for items in (100_000, 1_000_000))
     item_ms = (large["step_ms"] - small["step_ms"]) / 900_000
     prepared, served, million = result("prepare"), result("serve"), result("serve_million")
-    index, scored = result("index"), result("score")
+    index, scored = result("index"), result("recommend")
     return Measured(
         base_ms=max(0.0, small["step_ms"] - 100_000 * item_ms),
         item_ns=1e6 * item_ms,
@@ -93,11 +93,11 @@ def read_constants() -> Measured:
         request_ms=served["loads"]["saturation"]["cpu_ms_a_request"],
         request_items=served["items"],
         million_ms=million["loads"]["saturation"]["cpu_ms_a_request"],
-        faiss_ms=index["faiss_ms"],
+        faiss_ms=index["searches"]["faiss, random sessions"]["ms"],
+        clustered_ms=index["searches"]["faiss, sessions near an item"]["ms"],
         faiss_items=index["items"],
         faiss_bytes=index["megabytes"] * 1e6 / index["items"],
-        clustered_ms=result("normaliser")["milliseconds"]["faiss"],
-        scored=scored["sessions_per_second"][".jsonl"] / scored["threads"],
+        scored=scored["scored_a_second_and_core"],
         scored_items=scored["items"],
     )
 
@@ -151,7 +151,9 @@ def number(value: float) -> str:
 def constants_table(given: Assumptions, measured: Measured) -> Table:
     step = f"{number(measured.base_ms)} ms + {number(measured.item_ns)} ns an item"
     request = f"{number(measured.request_ms)} ms with {measured.request_items:,} items; "
-    random = f"{number(measured.faiss_ms)} ms in {number(measured.faiss_items / 1e6)} million items, random sessions; "
+    searched = (
+        f"{number(measured.faiss_ms)} ms in {number(measured.faiss_items / 1e6)} million items for random sessions, "
+    )
     scored = f"{number(measured.scored)} sessions a second with {measured.scored_items:,} items"
     return [
         ["constant", "value", "file of `results/`"],
@@ -161,10 +163,10 @@ def constants_table(given: Assumptions, measured: Measured) -> Table:
         ["preparing, two cores", f"{number(measured.clicks_a_second / 1e6)} million clicks a second", "prepare.json"],
         ["a request, a core", request + f"{number(measured.million_ms)} ms with a million",
          "serve.json, serve_million.json"],
-        ["a faiss search, a core", random + f"{number(measured.clustered_ms)} ms in a million, sessions near an item",
-         "index.json, normaliser.json"],
+        ["a faiss search, a core", searched + f"{number(measured.clustered_ms)} ms for sessions near an item",
+         "index.json"],
         ["the faiss index", f"{number(measured.faiss_bytes)} bytes an item", "index.json"],
-        ["scoring files, a core", scored, "score.json"],
+        ["scoring files, a core", scored, "recommend.json"],
         ["PosRec beside its table", f"{rest_of_model(given.d):,} numbers", "(the model)"],
     ]  # fmt: skip
 
@@ -199,9 +201,8 @@ def day_table(given: Assumptions, measured: Measured) -> Table:
     preparing = number(given.clicks / measured.clicks_a_second / 3600)
     in_memory = number(given.clicks * measured.click_bytes / GIB)
     training = given.epochs * step_and_epoch(given, measured, 8)[1]
-    clustered = measured.request_ms + measured.clustered_ms * given.items / 1e6
-    spread = measured.request_ms + measured.faiss_ms * given.items / measured.faiss_items
-    fewest, most = (given.peak_requests * each / 1000 for each in (clustered, spread))
+    searches = (ms * given.items / measured.faiss_items for ms in (measured.clustered_ms, measured.faiss_ms))
+    fewest, most = (given.peak_requests * (measured.request_ms + ms) / 1000 for ms in searches)
     replica = number(given.items * (given.d * FLOAT + measured.faiss_bytes) / GIB)
     active = given.sessions * (30 * 60) / DAY
     stores = math.ceil(given.peak_requests / given.store_commands)

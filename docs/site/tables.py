@@ -161,23 +161,12 @@ def counting_speed() -> Table:
     return rows
 
 
-def repeats() -> Table:
-    shops = {"shop": "demo shop", "shop-without-repeats": "`--drop-repeats`"}
-    rows = [["", *(f"{name} {what}" for name in shops.values() for what in ("R@20", "M@20", "M@20 without factors"))]]
-    found = {(one["model"], one["dataset"]): one for one in result("repeats")["rows"]}
-    for model in ("spop", "vsknn", "stan", "coclick"):
-        of_model = [found[model, shop] for shop in shops]
-        figures = [[*one["recall@20, mrr@20"], one["without factors"][1]] for one in of_model]
-        rows.append([model, *(f"{figure:.2f}" for shop in figures for figure in shop)])
-    return rows
-
-
 def plus_accuracy() -> Table:
     rows = [by_dataset(*AT_20)]
-    for name in ("posrec-plus", "PosRec", "STAN", "VSKNN", "co-clicks"):
+    for name in ("posrec-plus", "PosRec", "STAN", "VSKNN", "coclick"):
         seeds = [plus_row(dataset, name)["by_seed"][metric] for dataset in DATASETS for metric in AT_20]
         cells = [spread([fmean(one), stdev(one)] if len(one) > 1 else one) for one in seeds]
-        rows.append([name.replace("co-clicks", "coclick"), *cells])
+        rows.append([name, *cells])
     return [*rows, ["best published", *digits(PUBLISHED)]]
 
 
@@ -224,7 +213,7 @@ CHOICES = {
     "10 heads": ("heads", 10),
     "no l2": ("l2", 0),
     "l2 of 1e-4, not 1e-5": ("l2", 0.0001),
-    "first weights normal of deviation 0.1": ("start", "normal"),
+    "first weights normal of deviation 0.1": ("initialization", "normal"),
     "weights of the graph normalised": ("normalize", True),
     "the latest 69 clicks, not 20": ("max_length", 69),
     "bf16": ("precision", "bf16"),
@@ -327,13 +316,27 @@ def variety() -> Table:
     return rows
 
 
-def log_sums() -> Table:
-    found = result("normaliser")
-    rows = [["", "error of log Z: mean", "p99", "largest", "ms a session without log Z", "with"]]
-    for name, error, search in (("exact search, 8 bits", "exact search", "exact"), ("faiss", "estimated", "faiss")):
-        errors = [f"{figure:.2g}" for figure in found["error_of_log_z"][error].values()]
-        times = [found["milliseconds"][way] for way in (search, f"{search}, with log Z")]
-        rows.append([name, *errors, *(f"{ms:.3g}" for ms in times)])
+def recommending() -> Table:
+    found = result("recommend")
+    rows = [["43,097 items, k = 20", "ONNX Runtime, ms a session", "torch, ms a session"]]
+    for name, times in found["milliseconds_a_session"].items():
+        rows.append([name, *(f"{times[engine]:.2g}" for engine in ("onnx", "torch"))])
+    return [*rows, ["files, by `posrec score`", "", f"{1000 / found['scored_a_second_and_core']:.2g}"]]
+
+
+def filters() -> Table:
+    found = result("recommend")
+    times = found["filters_ms"]
+    rows = [[name, f"{ms:.1f}", f"{ms / times['no filter']:.2f}"] for name, ms in times.items()]
+    return [[f"{found['large_items']:,} items", "ms a session", "times that without a filter"], *rows]
+
+
+def searches() -> Table:
+    rows = [["", "best 20 found", "ms a session", "with log Z", "error of log Z: mean", "p99", "largest"]]
+    for name, one in result("index")["searches"].items():
+        found = f"{100 * one.get('recall@20', 1):.1f} %"
+        errors = [f"{figure:.2g}" for figure in one["error_of_log_z"].values()]
+        rows.append([name, found, f"{one['ms']:.2g}", f"{one['ms_with_log_z']:.2g}", *errors])
     return rows
 
 
@@ -349,15 +352,6 @@ def serving() -> Table:
         load = result("serve")["loads"][key]
         rate = "" if key == "overload" else f"{load['per_second']:,}"
         rows.append([name, rate, *(f"{load[f'p{share}_ms']:.1f} ms" for share in (50, 90, 99))])
-    return rows
-
-
-def replicas() -> Table:
-    rows = [["", "requests", "answered other than 200"]]
-    for name, phase in result("replicas")["phases"].items():
-        failed = [f"{number} {kind}: {status}" for kind, by_status in phase["not_answered_200"].items()
-                  for status, number in by_status.items()]  # fmt: skip
-        rows.append([name, f"{phase['requests']:,}", ", ".join(failed) or "0"])
     return rows
 
 
@@ -429,6 +423,11 @@ WHAT_HAPPENED: dict[str, Callable[[Row], str]] = {
     "store": lambda part: (
         f"{counts(part['outcomes'])}; the slowest without a stored session after {part['slowest_ms']} ms"
     ),
+    "replicas": lambda part: (
+        f"{counts(part['outcomes'])}; of {part['requests']:,} requests nginx sent {part['retried_by_nginx']} to the "
+        f"other replica, and clients sent {part['clicks_sent_again']} clicks again, of which "
+        f"{part['clicks_stored_twice']} were stored twice"
+    ),
     "overload": overload_note,
     "beside": beside_note,
     "soak": soak_note,
@@ -441,7 +440,7 @@ def scaling_table(name: str) -> Callable[[], Table]:
 
 TABLES: dict[str, dict[str, Callable[[], Table]]] = {
     "README.md": {"accuracy": headline_accuracy},
-    "docs/models.md": {"models": models, "repeats": repeats},
+    "docs/models.md": {"models": models},
     "docs/models_plus.md": {"accuracy": plus_accuracy, "parts": plus_parts},
     "docs/which_model.md": {"accuracy": which_model},
     "docs/performance.md": {
@@ -453,17 +452,19 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "nights": nights,
         "processes": processes,
         "growth": growth,
+        "recommending": recommending,
+        "filters": filters,
         "variety": variety,
         "counting speed": counting_speed,
         "serving": serving,
-        "log Z": log_sums,
+        "searches": searches,
     },
     "docs/peers.md": {
         "equal settings": peers.equal_settings,
         "diginetica": partial(peers.everything, "diginetica"),
         "demo": partial(peers.everything, "demo"),
     },
-    "docs/reliability.md": {"faults": faults, "replicas": replicas},
+    "docs/reliability.md": {"faults": faults},
     "docs/scaling.md": {name: scaling_table(name) for name in scaling.TABLES},
 }
 
@@ -473,16 +474,10 @@ def sentences() -> dict[str, list[str]]:
     posrec = [reproduced("overall", dataset)["PosRec"] for dataset in DATASETS]
     ours, papers = (digits(figures) for figures in zip(*((row["recall@10"][0], row["paper"]["recall@10"][0])
                                                           for row in posrec), strict=True))  # fmt: skip
-    replicated = result("replicas")
     return {
         "README.md": [f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"],
-        "docs/performance.md": [f"take {result('neighbours')['floor']['seconds']:.1f} s of each"],
         "docs/which_model.md": [
             f"finds {result('new_items')['models']['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items",
-        ],
-        "docs/reliability.md": [
-            f"nginx sent {sum(replicated['retried_by_nginx'].values())} requests to the second replica",
-            f"Of {replicated['clicks_confirmed']:,} clicks that were confirmed, none was missing",
         ],
     }
 

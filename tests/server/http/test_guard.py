@@ -1,5 +1,6 @@
 """One connection: limits on the head of a request, what real clients do, and more connections than files."""
 
+import asyncio
 import json
 import resource
 import socket
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from posrec.server.http.guard import JoinedWrites
 from tests.server.raw import SESSION, Client, ask, head, recommend
 from tests.server.server_process import Server, serving, until
 
@@ -293,3 +295,22 @@ def test_too_few_files(trained: Path) -> None:
     line = f"ulimit -n 100; exec {sys.executable} -m posrec serve {trained} --port 0"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "may open 100 files" in done.stderr) == (2, True), done.stderr
+
+
+def test_an_answer_to_a_connection_that_was_just_cut_off_is_dropped() -> None:
+    uvloop = pytest.importorskip("uvloop")  # whose transports raise an error where asyncio's do not
+    errors: list[object] = []
+
+    async def write_and_cut_off() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        ours, theirs = socket.socketpair()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        transport.abort()
+        await asyncio.sleep(0.05)
+        JoinedWrites(transport, loop).write(b"HTTP/1.1 200 OK\r\n")
+        await asyncio.sleep(0.05)
+        theirs.close()
+
+    uvloop.run(write_and_cut_off())
+    assert errors == []

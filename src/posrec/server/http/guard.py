@@ -73,7 +73,7 @@ class JoinedWrites:
 
     def flush(self) -> None:
         unsent, self.unsent = self.unsent, []
-        if unsent:
+        if unsent and not self.transport.is_closing():  # a client that does not read may have been cut off meanwhile
             self.transport.writelines(unsent)
 
     def write_eof(self) -> None:

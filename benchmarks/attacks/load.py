@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fault_server import Server, make_run
+from tests.server.server_process import serving
+
+from attacks.paced_client import head, paced, plain_requests, post
+from attacks.served import make_run, memory_mb, open_files, tracebacks, wait_for_workers
 from harness import saved_random_run
-from paced_client import head, paced, plain_requests, post
 from posrec.data.vocabulary import Vocabulary
 
 SAMPLES = 120
@@ -36,13 +38,13 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
     reads the run. Every request gets 200."""
     series: list[dict[str, float]] = []
     stop = threading.Event()
-    with Server(make_run(folder), "--workers", 2) as server:
-        server.wait_for("serving", 2)
+    with serving(make_run(folder), "--workers", 2, forked=False) as server:
+        wait_for_workers(server, 2)
         began = time.monotonic()
 
         def sample() -> None:
             while not stop.wait(seconds / SAMPLES):
-                held = {"memory_mb": server.memory_mb(), "files": server.files()}
+                held = {"memory_mb": memory_mb(server), "files": open_files(server)}
                 series.append({"seconds": round(time.monotonic() - began), **held})
 
         sampler = threading.Thread(target=sample)
@@ -52,15 +54,15 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
         finally:
             stop.set()
             sampler.join()
-    return {"seconds": seconds, "rate": rate, **found, "tracebacks": server.tracebacks(), "series": series}
+    return {"seconds": seconds, "rate": rate, **found, "tracebacks": tracebacks(server), "series": series}
 
 
 def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any]:
     """Three times as many requests a second as two workers can answer, over 2,000 connections, 43,097 items. Every
     request gets 200 or 503."""
     made = plain_requests(items)
-    with Server(saved_random_run(items, folder / "large"), "--workers", 2, onnx=True) as server:
-        server.wait_for("serving", 2)
+    with serving(saved_random_run(items, folder / "large"), "--workers", 2, onnx=True, forked=False) as server:
+        wait_for_workers(server, 2)
         paced(server.port, made, AT_ONCE, 2000 / AT_ONCE, 64)  # until averages have settled
         capacity = paced(server.port, made, AT_ONCE, 10_000 / AT_ONCE, 64)["per_second"]
         rounds = [paced(server.port, made, 3 * capacity, seconds / ROUNDS, 2000) for _ in range(ROUNDS)]
@@ -74,7 +76,7 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
         "answered": sums["requests"] - sums["errors"],
         "middle_round": rounds[ROUNDS // 2],
         "p99_ms_of_rounds": [one["p99_ms"] for one in rounds],
-        "tracebacks": server.tracebacks(),
+        "tracebacks": tracebacks(server),
     }
 
 
@@ -144,8 +146,8 @@ def beside(folder: Path, seconds: float, items: int = 27_051) -> dict[str, Any]:
     }
     run = saved_random_run(items, folder / "beside", Vocabulary([f"i{number}" for number in range(items)], columns))
     made = plain_requests(items)
-    with Server(run, onnx=True) as server:
-        memory = [server.memory_mb()]
+    with serving(run, onnx=True, forked=False) as server:
+        memory = [memory_mb(server)]
         kinds = {"nothing": paced(server.port, made, PLAIN_RATE, seconds, 32)}
         for kind in EXPENSIVE:
             arguments = (server.port, kind, items, seconds + 4)
@@ -153,7 +155,7 @@ def beside(folder: Path, seconds: float, items: int = 27_051) -> dict[str, Any]:
             others.start()
             time.sleep(3)  # until they have made their requests
             kinds[kind] = paced(server.port, made, PLAIN_RATE, seconds, 32)
-            memory.append(server.memory_mb())
+            memory.append(memory_mb(server))
             others.join()
             print(f"beside {kind}: {kinds[kind]}", flush=True)
     return {
@@ -165,5 +167,5 @@ def beside(folder: Path, seconds: float, items: int = 27_051) -> dict[str, Any]:
         "kinds": kinds,
         "memory_mb": memory[0],
         "most_memory_mb": max(memory),
-        "tracebacks": server.tracebacks(),
+        "tracebacks": tracebacks(server),
     }

@@ -42,8 +42,7 @@ def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
 def test_demo(tmp_path: Path) -> None:
     done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
-    for words in ("best attainable", "R@20", "Two of the test sessions", "fingerprint"):
-        assert words in done.out
+    assert "fingerprint" in done.out
     assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0
     assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # may be run again

@@ -218,8 +218,8 @@ def test_what_can_not_be_a_start_is_refused(
     other = write_dataset(tmp_path / "other", [["a", "b", "c"]] * 10, [["a", "b"]])
     for data, model, start, settings, message in (
         (newer, "posrec-plus", trained, {}, "holds posrec, not posrec-plus; start from a run of the same model"),
-        (newer, None, trained, {"d": 32}, "would have the shapes .*; use the run's own settings"),
-        (newer, None, trained, {"max_length": 7}, "would have the shapes 7 x 16 and 10 x 16"),
+        (newer, None, trained, {"d": 32}, "would have the shape .*; use the run's own settings"),
+        (newer, None, trained, {"max_length": 7}, r"would have the shape \(7, 16\), and the run has \(10, 16\)"),
         (newer, None, counted, {}, "pop counts its sessions anew"),
         (other, None, trained, {}, "knows none of the items of the dataset"),
         (newer, None, tmp_path, {}, "is not a run folder"),

@@ -7,7 +7,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 import posrec
 from posrec import cli
-from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_log
+from tests.helpers import command, heed_interrupts, listed, own_process, small_shop, started, write_log
 
 
 @pytest.fixture
@@ -135,12 +134,12 @@ main()
 
 
 @pytest.mark.process
-def test_a_bar_moves_on_a_terminal(tmp_path: Path) -> None:
+def test_a_bar_moves_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "100"}
-    line = [sys.executable, "-c", BAR, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=theirs)
+    monkeypatch.setenv("TERM", "xterm")
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    process = started(*line, code=BAR, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     shown = b""
     while True:
@@ -169,13 +168,12 @@ main()
 
 
 @pytest.mark.process
-def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupting_leaves_nothing(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the arrays are being written."""
-    log = write_log(tmp_path / "c.csv", small_shop())
     under_way = tmp_path / "under way"
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "UNDER_WAY": str(under_way)}
-    line = [sys.executable, "-c", INTERRUPTED, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    monkeypatch.setenv("UNDER_WAY", str(under_way))
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    process = started(*line, code=INTERRUPTED, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)
     try:
         while not under_way.exists():
             assert process.poll() is None, process.communicate()[1]
@@ -187,17 +185,15 @@ def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err.splitlines()[-1] == "error: interrupted; nothing was left half-written"
     assert "Traceback" not in err
-    assert listed(tmp_path) == ["c.csv", "under way"]
+    assert listed(tmp_path) == ["clicks.csv", "under way"]
 
 
 @pytest.mark.process
 def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
     assert command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    line = [sys.executable, "-m", "posrec", "stats", str(tmp_path / "out"), "--json"]
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(line, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    process = started("stats", tmp_path / "out", "--json", stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.communicate()[1]
+    assert process.returncode == 1

@@ -14,7 +14,6 @@ from posrec.errors import plural
 from posrec.progress import printable
 
 if TYPE_CHECKING:
-    from posrec.config import DescribedSetting
     from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
 
@@ -93,7 +92,7 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     return table
 
 
-def settings_table(title: str, own: "Sequence[DescribedSetting]", training: "Sequence[DescribedSetting]") -> Group:
+def settings_table(title: str, own: list[tuple[str, Any, str]], training: list[tuple[str, Any, str]]) -> Group:
     """The settings of a model and of its training, each with its default."""
     parts: list[str | Table] = [title]
     for name, settings in (("setting", own), ("of training", training)):

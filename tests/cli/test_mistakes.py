@@ -30,6 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "train shop --out new --model posrec-pluss",
             "'posrec-pluss' is not known (did you mean 'posrec-plus'?); choose",
         ),
+        ("models posrek", "'posrek' is not known (did you mean 'posrec'?); choose"),
         ("train shop --out new --set epoch=2", "there is no setting 'epoch' (did you mean 'epochs'?); choose one of"),
         ("train shop --out new --model narm --set d=0", "d must be at least 1, not 0"),
         ("recommend missing a", "missing is not a run folder (it does not exist); check the path, or make one with"),

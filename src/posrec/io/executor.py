@@ -195,6 +195,8 @@ class Cluster:
 
     def gpus_for(self, device: str) -> int:
         """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
+        if device not in ("auto", "cpu", "cuda"):
+            raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
         return int(device == "cuda" or (device == "auto" and self.gpus > 0))
 
     def result_of(self, finished: Any, work: str) -> Any:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
         raise InputError(f"{path} is a folder; name a file")
     refuse_unwritable(path)
     path = path.resolve() if path.is_symlink() else path
-    with temporary(path, Path.touch) as unfinished:
+    with temporary(path, partial(Path.touch, exist_ok=False)) as unfinished:
         yield unfinished
         refuse_existing()  # another process may have been quicker
         give_name(unfinished, path)

@@ -78,31 +78,23 @@ def evaluate_finished(
 ) -> Evaluation:
     """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are used if they are
     those of the same test samples; otherwise its model ranks them. With `match_ids` it may have other items."""
-    if (stored := stored_evaluation(path, data)) is not None:
-        return stored
+    reader, config = open_finished(path)
+    metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
+    if [metrics.get(name) for name in ("dataset", "samples", "ranking")] == [data.fingerprint, len(data.test), RANKING]:
+        ranks = torch.from_numpy(reader.array(RANKS))
+        lengths = data.test.clicks_before(torch.arange(len(data.test)))
+        others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
+        return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
+    if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
+        raise InputError(
+            f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
+            "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
+        )
     progress.message(f"{path} has no stored ranks of the test samples of {data.path}; its model ranks them")
     run = load_run(path)
     if match_ids and run.vocabulary.ids != data.vocabulary.ids:
         return evaluate_run(run, data, device, progress, match_ids)
     return evaluate(Recommender(run, device), data, progress)
-
-
-def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
-    """The stored metrics and ranks of a finished run; None if they are not those of all test samples of `data`."""
-    reader, config = open_finished(path)
-    metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
-    recorded = [metrics.get(name) for name in ("dataset", "samples", "ranking")]
-    if recorded != [data.fingerprint, len(data.test), RANKING]:
-        if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
-            raise InputError(
-                f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
-                "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
-            )
-        return None
-    ranks = torch.from_numpy(reader.array(RANKS))
-    lengths = data.test.clicks_before(torch.arange(len(data.test)))
-    others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
-    return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
 
 
 def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) -> None:

@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def test_help_is_grouped_and_ends_with_an_example(monkeypatch: pytest.MonkeyPatc
     for panel in ("First", "From a click log to a model", "From a model to recommendations", "Experiments"):
         assert panel in shown
     assert "posrec prepare clicks.csv --out shop" in shown
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # not `python -m pytest`, but a script
     monkeypatch.setenv("_POSREC_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "posrec rec")
     monkeypatch.setenv("COMP_CWORD", "1")

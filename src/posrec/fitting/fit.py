@@ -129,10 +129,16 @@ def fit_run(
     if track:
         imported("torch.utils.tensorboard", "--track", "track")  # fail before the training rather than in it
     with out_of_memory_hint(advice(job)):
+        torch.manual_seed(job.training.seed)
+        network = job.build()  # what can't be built is refused before anything is written
         start, config = warm_start(job, progress), job.config()
         check_same_in_all(config, place)
         with run_folder(job, config, place):
-            learn(job, start, place)
+            if isinstance(network, SessionModel) and job.training.protocol == "refit":
+                del network  # two models are built in its place, one after the other
+                train_refit(cast(Callable[[], SessionModel], job.build), job.data, job.training, place, start)
+            else:
+                learn(job, network, start, place)
             if world.is_first:
                 finish_run(place.run)
         run = open_run(job, config, place)
@@ -218,13 +224,8 @@ def warm_start(job: Job, progress: Progress) -> WarmStart | None:
     return start
 
 
-def learn(job: Job, start: WarmStart | None, place: Place) -> None:
-    """Build the model, count or train, and write the weights."""
-    if job.spec.is_trained and job.training.protocol == "refit":
-        train_refit(cast(Callable[[], SessionModel], job.build), job.data, job.training, place, start)
-        return
-    torch.manual_seed(job.training.seed)
-    network = job.build()
+def learn(job: Job, network: Model, start: WarmStart | None, place: Place) -> None:
+    """Count or train, and write the weights."""
     if isinstance(network, CountingModel):
         network.count(job.data.train.items, job.data.train.offsets)
         save_tensors(place.run / WEIGHTS, network.state_dict(), {})

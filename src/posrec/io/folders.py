@@ -143,8 +143,12 @@ def changing(folder: Path, *names: str) -> Iterator[None]:
     """Replace or add the files `names` of a finished folder in the block.
 
     They are not listed while they change. If the process is killed, the folder can still be loaded, without them. The
-    folder is locked, so that a reader that locks it too never sees it without them.
+    folder is locked, so that a reader that locks it too never sees it without them. Of an unfinished folder, which has
+    no checksums, nothing is listed.
     """
+    if not (folder / CHECKSUMS).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
+        yield
+        return
     with locked(folder):
         kept = {name: entry for name, entry in read_checksums(folder).items() if name not in names}
         save(folder, kept)

@@ -64,12 +64,19 @@ def command(*arguments: object) -> CommandResult:
     return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def own_process(*arguments: object, code: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+def own_process(*arguments: object, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
     """Run Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
-    start = ["-c", code] if code else ["-m", "posrec"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
-    line = [sys.executable, *start, *map(str, arguments)]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(**launch(arguments, code), capture_output=True, check=False, **options)
+
+
+def started(*arguments: object, code: str = "", **options: Any) -> "subprocess.Popen[str]":
+    """As `own_process`, without waiting for its end."""
+    return subprocess.Popen(**launch(arguments, code), **options)
+
+
+def launch(arguments: tuple[object, ...], code: str) -> dict[str, Any]:
+    line = [sys.executable, *(["-c", code] if code else ["-m", "posrec"]), *map(str, arguments)]
+    return {"args": line, "env": {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}, "text": True}
 
 
 def slowly(*values: object) -> Any:

@@ -1,14 +1,12 @@
 """What the benchmarks use of the package is there."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, own_process
 
 IMPORTING = """
 import importlib, pathlib, sys
+sys.path.insert(0, "benchmarks")
 for path in sorted(pathlib.Path("benchmarks").glob("*.py")):
     try:
         importlib.import_module(path.stem)
@@ -21,5 +19,5 @@ for path in sorted(pathlib.Path("benchmarks").glob("*.py")):
 @pytest.mark.process  # their names, such as peers, are also those of modules that other tests import
 def test_every_benchmark_can_be_imported() -> None:
     code = f"import sys; sys.path[:1] = ['benchmarks', 'src']\n{IMPORTING}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = own_process(code=code, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,6 @@ import torch
 from posrec import device
 from tests.helpers import own_process
 
-SHOW = "import os, posrec, torch; print(os.environ['OMP_WAIT_POLICY'], torch.get_num_threads())"
-
 
 @pytest.mark.parametrize(
     ("files", "cores"),
@@ -32,40 +30,27 @@ def test_quotas(tmp_path: Path, files: dict[str, str], cores: float) -> None:
     assert device.cpu_quota(tmp_path) == cores
 
 
-@pytest.mark.parametrize(("quota", "expected"), [(0.3, 1), (1.2, 2), (math.inf, 4)])
-def test_usable_cores_are_the_lesser_of_affinity_and_quota(
-    monkeypatch: pytest.MonkeyPatch, quota: float, expected: int
+@pytest.mark.parametrize(
+    ("quota", "threads"), [(0.3, {"OMP_NUM_THREADS": "1"}), (1.2, {"OMP_NUM_THREADS": "2"}), (math.inf, {})]
+)
+def test_a_quota_limits_the_threads_unless_the_user_set_them(
+    monkeypatch: pytest.MonkeyPatch, quota: float, threads: dict[str, str]
 ) -> None:
     monkeypatch.setattr(device, "affinity", lambda: {0, 1, 2, 3})
     monkeypatch.setattr(device, "cpu_quota", lambda: quota)
-    assert device.usable_cores() == expected
-
-
-def test_a_quota_limits_the_threads_unless_the_user_set_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "affinity", lambda: {0, 1, 2, 3})
-    monkeypatch.setattr(device, "cpu_quota", lambda: 2.0)
     monkeypatch.setattr(os, "environ", {})
     device.share_cores()
-    assert os.environ == {**device.WAITING, "OMP_NUM_THREADS": "2"}
+    assert os.environ == {**device.WAITING, **threads}
     chosen = {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "3"}
     monkeypatch.setattr(os, "environ", dict(chosen))
     device.share_cores()
     assert os.environ == chosen
 
 
-@pytest.mark.process
-def test_importing_posrec_before_torch_makes_its_threads_wait_without_spinning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in device.WAITING:
-        monkeypatch.delenv(name, raising=False)
-    assert own_process(code=SHOW).stdout.split()[0] == "PASSIVE"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert own_process(code=SHOW).stdout.split()[0] == "ACTIVE"
-
-
 THREADS = """
+import os
 from posrec.device import use_threads
+print(os.environ["OMP_WAIT_POLICY"])
 use_threads(1)
 import torch
 print(torch.get_num_threads())
@@ -77,8 +62,12 @@ print(torch.get_num_threads())
 
 
 @pytest.mark.process
-def test_threads_can_be_set_before_and_after_torch_is_loaded() -> None:
-    assert own_process(code=THREADS).stdout.split() == ["1", "2", "2"]
+def test_threads_wait_without_spinning_and_can_be_set_before_and_after_torch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in device.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    assert own_process(code=THREADS).stdout.split() == ["PASSIVE", "1", "2", "2"]
 
 
 def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

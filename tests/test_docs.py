@@ -161,8 +161,3 @@ def test_the_architecture_names_every_box_and_every_module_beside_them() -> None
     beside = {path.stem for path in (SOURCE / "posrec").glob("*.py") if not path.stem.startswith("__")}
     boxes = {f"{path.parent.name}/" for path in (SOURCE / "posrec").glob("*/__init__.py")}
     assert {name for name in beside | boxes if f"`{name}`" not in text} == set()
-
-
-def test_a_file_that_does_not_exist_is_found() -> None:
-    named = "see `nn/batch.py`, data/gone.py, prepare.py, moved.py, [this](encodings.md) and my_model.py:SPEC"
-    assert sorted(missing_files(named, ROOT)) == ["data/gone.py", "moved.py"]

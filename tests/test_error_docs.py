@@ -40,10 +40,3 @@ def test_a_message_occurs_in_the_source(message: str) -> None:
 
 def test_no_message_is_listed_twice() -> None:
     assert len(set(MESSAGES)) == len(MESSAGES) > 50
-
-
-def test_a_message_that_no_longer_exists_is_found() -> None:
-    sources = tuple(texts('raise InputError(f"{path} is empty; there is nothing to " "read", {"a": 1})'))
-    assert occurs("... is empty; there is nothing to read", sources)
-    assert not occurs("... is empty; nothing to read", sources)
-    assert not occurs("... there is nothing to read ... is empty", sources)

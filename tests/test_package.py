@@ -36,9 +36,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
 def test_the_manifest_names_every_tracked_file() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split(
-        "\n"
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     words = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines()]
     grafted = tuple(f"{folder}/" for line in words if line[:1] == ["graft"] for folder in line[1:])
     included = {name for line in words if line[:1] == ["include"] for name in line[1:]}

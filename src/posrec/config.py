@@ -7,7 +7,7 @@ and which of them `posrec tune` tries. A field with a plain default has no range
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from posrec.errors import InputError, did_you_mean
 
@@ -145,18 +145,9 @@ def in_words(kind: Any) -> str:
     return " or ".join(words for one, words in TYPES_IN_WORDS.items() if one in kinds)
 
 
-class DescribedSetting(NamedTuple):
-    name: str
-    value: Any
-    description: str  # Markdown
-
-
-def described_settings(config: Any) -> list[DescribedSetting]:
-    """The settings of a config, with their values and descriptions."""
-    return [
-        DescribedSetting(name, getattr(config, name), declaration.description)
-        for name, declaration in declarations(config)
-    ]
+def described_settings(config: Any) -> list[tuple[str, Any, str]]:
+    """The name, the value and the description, in Markdown, of every setting of a config."""
+    return [(name, getattr(config, name), declared.description) for name, declared in declarations(config)]
 
 
 def tuned_settings(config: type) -> dict[str, Range | Choices]:
@@ -170,10 +161,13 @@ def parse_pairs(pairs: list[str], example: str = "--set encoding=dpe") -> dict[s
     >>> parse_pairs(["encoding=dpe"])
     {'encoding': 'dpe'}
     """
+    settings = {}
     for pair in pairs:
-        if pair.partition("=")[0] in ("", pair):
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
             raise InputError(f"{example.partition(' ')[0]} {pair}: write key=value, e.g. {example}")
-    return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
+        settings[key] = value
+    return settings
 
 
 def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:

@@ -1,9 +1,9 @@
 """What posrec finds on this machine: versions, devices, threads, memory, disk, and what each extra would add."""
 
 import platform
+import re
 import shutil
 import sys
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,90 +23,56 @@ EXTRAS = {
     "track": "posrec train --track (TensorBoard)",
 }
 GIB = 2**30
+# A requirement of an extra is written faiss-cpu>=1.10; extra == "scale".
+REQUIREMENT = re.compile(r"([\w.-]+)([^;]*)(?:;.*?(?:extra == [\"'](.+)[\"'])?)?")
 
 
-@dataclass(frozen=True)
-class Package:
-    """A library that posrec can use."""
-
-    name: str
-    version: str | None  # None if it is not installed
-    wanted: str  # the versions that posrec works with, such as >=2.12
-
-
-@dataclass(frozen=True)
-class Extra:
-    name: str
-    gives: str
-    missing: list[str]  # packages that are not installed
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    posrec: str
-    python: str
-    system: str
-    cores: int  # that this process may use
-    threads: int  # that torch computes with
-    memory: int  # bytes, of the machine
-    free_disk: int  # bytes, in the current folder
-    gpus: list[str]
-    required: list[Package]
-    extras: list[Extra]
-    problems: list[str]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def diagnose() -> Diagnosis:
-    """Look at the machine and at the installed packages; torch is loaded for it."""
+def diagnose() -> dict[str, Any]:
+    """What `posrec doctor --json` prints. torch is loaded for it; sizes are in bytes."""
     import torch
 
     packages = requirements()
     required = [package for package, extra in packages if extra is None]
-    extras = [
-        Extra(name, gives, [one.name for one, extra in packages if extra == name and one.version is None])
-        for name, gives in EXTRAS.items()
-    ]
+    missing = [(package["name"], extra) for package, extra in packages if package["version"] is None]
     gpus = [
         f"{torch.cuda.get_device_name(number)}, {torch.cuda.get_device_properties(number).total_memory / GIB:.0f} GiB"
         for number in range(torch.cuda.device_count())
     ]
-    problems = [f"{one.name} is required ({one.wanted}) and not installed" for one in required if one.version is None]
+    problems = [
+        f"{one['name']} is required ({one['wanted']}) and not installed" for one in required if one["version"] is None
+    ]
     if torch.version.cuda and not gpus:
         problems.append(f"torch was built for CUDA {torch.version.cuda} and sees no GPU; it computes on the CPU")
     if torch.get_num_threads() > usable_cores():
         problems.append(f"{torch.get_num_threads()} threads on {usable_cores()} usable cores ({THREADS}) are slow")
-    return Diagnosis(
-        posrec.__version__,
-        f"{platform.python_version()} ({sys.executable})",
-        f"{platform.system()} {platform.machine()}",
-        usable_cores(),
-        torch.get_num_threads(),
-        machine_memory(),
-        shutil.disk_usage(Path.cwd()).free,
-        gpus,
-        required,
-        extras,
-        problems,
-    )
+    return {
+        "posrec": posrec.__version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
+        "memory": machine_memory(),
+        "free_disk": shutil.disk_usage(Path.cwd()).free,
+        "gpus": gpus,
+        "required": required,
+        "extras": [
+            {"name": extra, "gives": gives, "missing": [name for name, of in missing if of == extra]}
+            for extra, gives in EXTRAS.items()
+        ],
+        "problems": problems,
+    }
 
 
-def requirements() -> list[tuple[Package, str | None]]:
-    """The packages that the installed posrec names, each with the extra that it belongs to."""
-    packages = []
+def requirements() -> list[tuple[dict[str, str | None], str | None]]:
+    """The packages that the installed posrec names, with their versions, each with the extra that it belongs to."""
     try:
         lines = metadata.requires("posrec") or []
     except metadata.PackageNotFoundError:  # it runs from its source, and nothing is known of what it needs
-        lines = []
+        return []
+    packages: list[tuple[dict[str, str | None], str | None]] = []
     for line in lines:
-        requirement, _, condition = line.partition(";")
-        extra = condition.partition("extra ==")[2].strip(" \"'") or None
-        name = requirement
-        for sign in "<>=!~[ (":
-            name = name.partition(sign)[0]
-        packages.append((Package(name, installed_version(name), requirement[len(name) :].strip()), extra))
+        name, wanted, extra = REQUIREMENT.fullmatch(line).groups()  # type: ignore[union-attr]
+        packages.append(({"name": name, "version": installed_version(name), "wanted": wanted.strip()}, extra))
     return packages
 
 

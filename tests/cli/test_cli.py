@@ -15,7 +15,7 @@ import pytest
 
 import posrec
 from posrec import cli
-from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_log
+from tests.helpers import command, heed_interrupts, listed, own_process, small_shop, started, write_log
 
 
 @pytest.fixture
@@ -42,8 +42,7 @@ def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
 def test_demo(tmp_path: Path) -> None:
     done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
-    for words in ("best attainable", "R@20", "Two of the test sessions", "fingerprint"):
-        assert words in done.out
+    assert "fingerprint" in done.out
     assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0
     assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # may be run again
@@ -109,6 +108,7 @@ def test_help_is_grouped_and_ends_with_an_example(monkeypatch: pytest.MonkeyPatc
     for panel in ("First", "From a click log to a model", "From a model to recommendations", "Experiments"):
         assert panel in shown
     assert "posrec prepare clicks.csv --out shop" in shown
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # not `python -m pytest`, but a script
     monkeypatch.setenv("_POSREC_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "posrec rec")
     monkeypatch.setenv("COMP_CWORD", "1")
@@ -136,12 +136,12 @@ main()
 
 
 @pytest.mark.process
-def test_a_bar_moves_on_a_terminal(tmp_path: Path) -> None:
+def test_a_bar_moves_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "100"}
-    line = [sys.executable, "-c", BAR, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=theirs)
+    monkeypatch.setenv("TERM", "xterm")
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    process = started(*line, code=BAR, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     shown = b""
     while True:
@@ -170,13 +170,12 @@ main()
 
 
 @pytest.mark.process
-def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupting_leaves_nothing(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the arrays are being written."""
-    log = write_log(tmp_path / "c.csv", small_shop())
     under_way = tmp_path / "under way"
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "UNDER_WAY": str(under_way)}
-    line = [sys.executable, "-c", INTERRUPTED, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    monkeypatch.setenv("UNDER_WAY", str(under_way))
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    process = started(*line, code=INTERRUPTED, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)
     try:
         while not under_way.exists():
             assert process.poll() is None, process.communicate()[1]
@@ -188,17 +187,15 @@ def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err.splitlines()[-1] == "error: interrupted; nothing was left half-written"
     assert "Traceback" not in err
-    assert listed(tmp_path) == ["c.csv", "under way"]
+    assert listed(tmp_path) == ["clicks.csv", "under way"]
 
 
 @pytest.mark.process
 def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
     assert command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    line = [sys.executable, "-m", "posrec", "stats", str(tmp_path / "out"), "--json"]
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(line, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    process = started("stats", tmp_path / "out", "--json", stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.communicate()[1]
+    assert process.returncode == 1

@@ -31,8 +31,7 @@ def test_it_shows_versions_devices_and_extras() -> None:
 def test_every_extra_of_the_package_is_described() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(diagnosis.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "docs"}
-    wanted = diagnosis.requirements()
-    named = {package.name: package.wanted for package, extra in wanted if extra == "scale"}
+    named = {package["name"]: package["wanted"] for package, extra in diagnosis.requirements() if extra == "scale"}
     assert named == {"faiss-cpu": ">=1.10"}
 
 

@@ -23,20 +23,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("stats missing", "missing is not a prepared dataset: it does not exist; check the path, or make one with"),
-        ("stats run", "run is a run folder, not a prepared dataset; name a folder that posrec prepare has written"),
-        ("train clicks.csv --out new", "clicks.csv is a file, not a prepared dataset; make one with posrec prepare"),
+        ("stats missing", "missing is not a prepared dataset (it does not exist); check the path, or make one with"),
+        ("stats run", "run is not a prepared dataset (it is a run folder); check the path, or make one with"),
+        ("train clicks.csv --out new", "clicks.csv is not a prepared dataset (it is a file); check the path, or make"),
         (
             "train shop --out new --model posrec-pluss",
             "'posrec-pluss' is not known (did you mean 'posrec-plus'?); choose",
         ),
+        ("models posrek", "'posrek' is not known (did you mean 'posrec'?); choose"),
         ("train shop --out new --set epoch=2", "there is no setting 'epoch' (did you mean 'epochs'?); choose one of"),
         ("train shop --out new --model narm --set d=0", "d must be at least 1, not 0"),
-        ("recommend missing a", "missing is not a run folder: it does not exist; check the path, or make one with"),
-        (
-            "recommend shop a",
-            "shop is a prepared dataset, not a run folder; name a folder that posrec train has written",
-        ),
+        ("recommend missing a", "missing is not a run folder (it does not exist); check the path, or make one with"),
+        ("recommend shop a", "shop is not a run folder (it is a prepared dataset); check the path, or make one with"),
         ("recommend run a --allow missing", "missing can't be read (No such file or directory); it must be a file"),
         ("recommend run a --deny shop", "shop can't be read (Is a directory); it must be a file with one item id"),
         ("train shop --out new --model own.py:NUMBER", "'NUMBER' is of type int there; it must be a posrec.ModelSpec"),

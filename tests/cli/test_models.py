@@ -43,11 +43,6 @@ def test_settings_of_a_model_with_its_own_defaults(name: str) -> None:
     assert all(key in shown for key in found)
 
 
-def test_a_name_that_is_not_known() -> None:
-    done = command("models", "posrek")
-    assert (done.code, "did you mean 'posrec'" in done.err) == (2, True)
-
-
 def test_settings_of_a_model_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(OWN)
     done = command("models", f"{tmp_path / 'my_model.py'}:MINE", "--json")

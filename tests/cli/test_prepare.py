@@ -1,9 +1,6 @@
 """`posrec prepare` on logs as shops have them: every option does on the command line what it does in Python."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,7 @@ import pytest
 
 import posrec
 from posrec.progress import SilentProgress
-from tests.helpers import SOURCE, command, listed, small_shop, write_lines, write_log
+from tests.helpers import command, listed, own_process, small_shop, write_lines, write_log
 
 
 def shop_log(path: Path) -> Path:
@@ -80,10 +77,8 @@ def test_a_dataset_without_a_test_part_is_trained_and_not_evaluated(tmp_path: Pa
 @pytest.mark.process
 def test_a_pipe_into_the_command(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    line = [sys.executable, "-m", "posrec", "prepare", "-", "--out", str(tmp_path / "out")]
     with log.open("rb") as file:
-        done = subprocess.run(line, env=environment, stdin=file, capture_output=True, text=True, check=False)
+        done = own_process("prepare", "-", "--out", tmp_path / "out", stdin=file)
     assert done.returncode == 0, done.stderr
     assert "standard input: read as csv" in done.stderr
     named = posrec.prepare(log, out=tmp_path / "named", progress=SilentProgress())

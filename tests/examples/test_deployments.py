@@ -38,47 +38,29 @@ def named(kind: str, name: str = "posrec", folder: Path = KUBERNETES) -> dict[st
 def on_a_volume() -> dict[str, Any]:
     """The Deployment after the JSON patches of kubernetes-on-a-volume."""
     (kustomization,) = documents(ON_A_VOLUME / "kustomization.yaml")
-    base = kustomization["resources"][0]
-    assert (ON_A_VOLUME / base).resolve() == KUBERNETES
-    assert KUBERNETES not in ON_A_VOLUME.parents, "kustomize refuses a base that contains the overlay"
+    assert (ON_A_VOLUME / kustomization["resources"][0]).resolve() == KUBERNETES
     deployment = copy.deepcopy(named("Deployment"))
     (patch,) = kustomization["patches"]
     for step in yaml.safe_load(patch["patch"]):
-        *above, last = step["path"].strip("/").split("/")
+        *above, last = (int(key) if key.isdigit() else key for key in step["path"].strip("/").split("/"))
         place: Any = deployment
         for key in above:
-            place = place[int(key) if isinstance(place, list) else key]
+            place = place[key]
         if step["op"] == "add":
             assert last == "-", "only lists get longer"
             place.append(step["value"])
-            continue
-        key = int(last) if isinstance(place, list) else last
-        assert place[key] is not None, "only what exists is removed or replaced"
-        if step["op"] == "remove":
-            del place[key]
+        elif step["op"] == "remove":
+            del place[last]
         else:
-            place[key] = step["value"]
+            assert place[last] is not None, "only what exists is replaced"
+            place[last] = step["value"]
     return deployment
 
 
 def test_kubernetes_accepts_every_manifest() -> None:
     validator = pytest.importorskip("kubernetes_validate")
-    found = [*manifests(), *manifests(ON_A_VOLUME), on_a_volume()]
-    kinds = {
-        "CronJob",
-        "Deployment",
-        "HorizontalPodAutoscaler",
-        "PersistentVolumeClaim",
-        "PodDisruptionBudget",
-        "Service",
-    }
-    assert {one["kind"] for one in found} == kinds
-    for one in found:
+    for one in [*manifests(), *manifests(ON_A_VOLUME), on_a_volume()]:
         validator.validate(one, "1.31", strict=True)
-    wrong = copy.deepcopy(named("Deployment"))
-    wrong["spec"]["template"]["spec"]["containers"][0]["readinessprobe"] = {}
-    with pytest.raises(validator.ValidationError):
-        validator.validate(wrong, "1.31", strict=True)
 
 
 def test_names_and_labels_fit_together() -> None:
@@ -90,7 +72,6 @@ def test_names_and_labels_fit_together() -> None:
         assert service["spec"]["ports"][0]["targetPort"] in [port["name"] for port in container["ports"]]
     scaled, budget = named("HorizontalPodAutoscaler")["spec"], named("PodDisruptionBudget")["spec"]
     assert scaled["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "posrec"}
-    assert scaled["minReplicas"] >= 2
     assert budget["selector"] == named("Deployment")["spec"]["selector"]
 
 
@@ -106,18 +87,12 @@ def test_the_deployment_is_what_the_server_needs(deployment: dict[str, Any]) -> 
     assert mounts["runs"]["readOnly"]
     assert container["args"][0].startswith(mounts["runs"]["mountPath"])
     assert {volume["name"] for volume in pod["volumes"]} == mounts.keys()
-    store = {one["name"]: one.get("value") for one in container["env"]}["POSREC_SESSION_STORE"]
-    host = re.match(r"redis://([^:/]+):6379/0$", store)
+    environment = {one["name"]: one for one in container["env"]}
+    # Kubernetes does not start a container whose secret is missing, unless it is optional.
+    assert environment["POSREC_API_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "posrec", "key": "api-key"}}
+    host = re.match(r"redis://([^:/]+):6379/0$", environment["POSREC_SESSION_STORE"]["value"])
     assert host is not None
     assert named("Service", host[1])["spec"]["ports"][0]["port"] == 6379
-
-
-@pytest.mark.parametrize("deployment", [named("Deployment"), on_a_volume()], ids=["by URL", "on a volume"])
-def test_a_missing_secret_stops_the_server(deployment: dict[str, Any]) -> None:
-    """Kubernetes does not start a container whose secret is missing, unless it is optional."""
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    (key,) = [one for one in container["env"] if one["name"] == "POSREC_API_KEY"]
-    assert key["valueFrom"] == {"secretKeyRef": {"name": "posrec", "key": "api-key"}}
 
 
 def test_the_nightly_training_writes_the_volume_that_is_served() -> None:
@@ -170,15 +145,6 @@ def test_the_command_line_of_every_example_is_accepted(name: str) -> None:
     parsed = command.commands["serve"].make_context("serve", command_lines()[name]).params
     assert len(parsed["run"]) == 1
     assert parsed["host"] == ("127.0.0.1" if name == "systemd" else "0.0.0.0")
-
-
-def test_a_run_comes_by_url_or_from_a_volume() -> None:
-    (fetch,) = named("Deployment")["spec"]["template"]["spec"]["initContainers"]
-    assert [one["name"] for one in fetch["env"]] == ["RUN_URL"]
-    pod = on_a_volume()["spec"]["template"]["spec"]
-    assert "initContainers" not in pod
-    (volume,) = [one for one in pod["volumes"] if one["name"] == "runs"]
-    assert volume["persistentVolumeClaim"]["readOnly"]
 
 
 def test_the_compose_file_names_what_nginx_sends_to() -> None:

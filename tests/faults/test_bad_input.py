@@ -94,18 +94,6 @@ def test_a_truncated_archive(tmp_path: Path, format: str, pack: Callable[[bytes]
     refused(tmp_path / "log", f"--format {format}", "log is cut short or damaged", "fetch it again")
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
-    log, options = tmp_path / "a.parquet", "--format parquet"
-    pl.DataFrame({"session": [1], "item": [1]}).write_parquet(log)
-    refused(log, options, "a.parquet has no column that looks like the time")
-    pl.DataFrame({"session": range(5000), "item": range(5000), "time": range(5000)}).write_parquet(log)
-    whole = log.read_bytes()
-    log.write_bytes(whole[:-100])
-    refused(log, options, "a.parquet is not a Parquet file, or is cut short")
-    log.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
-    refused(log, options, "a.parquet, after row 0: can't be read")
-
-
 @pytest.mark.parametrize(
     ("column", "values", "says"),
     [

@@ -73,35 +73,6 @@ def test_unknown_formats_and_options_that_a_format_ignores(tmp_path: Path) -> No
     refused(users, f"--format csv --test {users}", "b.csv is a log of users")
 
 
-def test_mistyped_options_exit_with_2(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "a.csv", small_shop())
-    for arguments in (
-        ["--format", "csv"],
-        ["--format", "--out", tmp_path / "o"],
-        ["--format", "csv", "--out", tmp_path / "o", "--gpa", "3m"],
-    ):
-        done = command("prepare", log, *arguments)
-        assert (done.code, "Traceback" in done.err) == (2, False)
-    assert not (tmp_path / "o").exists()
-
-
-def test_stats_of_a_folder_that_is_not_a_dataset_or_is_damaged(tmp_path: Path) -> None:
-    done = command("stats", tmp_path)
-    assert (done.code, done.out) == (2, "")
-    assert "is not a prepared dataset (it has no manifest.json); make one with posrec prepare" in done.err
-    log = write_log(tmp_path / "a.csv", small_shop())
-    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
-    items = tmp_path / "out" / "test_items.npy"
-    content = bytearray(items.read_bytes())
-    content[-4] ^= 1
-    items.write_bytes(content)
-    done = command("stats", tmp_path / "out")
-    assert (done.code, "test_items.npy does not match checksums.json" in done.err) == (2, True)
-    items.unlink()
-    done = command("stats", tmp_path / "out", "--json")
-    assert (done.code, "test_items.npy is missing; the folder is damaged" in done.err) == (2, True)
-
-
 def test_the_message_comes_last(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", changed([HEADER, *GOOD], 40, "s1,i1,yesterday"))
     done = command("prepare", log, "--format", "csv", "--out", tmp_path / "out", "--time-unit", "ms")

@@ -11,38 +11,19 @@ from posrec.data.dataset import PreparedDataset
 from tests.fixtures import QUICK
 from tests.helpers import command, update_checksums
 
-EDITS: dict[str, dict[str, Any]] = {
-    "no model": {"model": None},
-    "model a number": {"model": 5},
-    "unknown model": {"model": "nonsense"},
-    "another model": {"model": "sasrec"},
-    "items text": {"items": "30"},
-    "items a float": {"items": 30.0},
-    "items null": {"items": None},
-    "items zero": {"items": 0},
-    "items negative": {"items": -1},
-    "fewer items": {"items": 29},
-    "d text": {"d": "wide"},
-    "d zero": {"d": 0},
-    "d negative": {"d": -16},
-    "d a list": {"d": [16]},
-    "heads zero": {"heads": 0},
-    "heads true": {"heads": True},
-    "layers huge": {"layers": 10**9},
-    "max_length null": {"max_length": None},
-    "max_length zero": {"max_length": 0},
-    "max_length text": {"max_length": "ten"},
-    "encoding unknown": {"encoding": "nonsense"},
-    "encoding null": {"encoding": None},
-    "lambda NaN": {"lambda1": float("nan")},
-    "anchors text": {"anchors": "yes"},
-    "training null": {"training": None},
-    "training a list": {"training": []},
-    "dataset null": {"dataset": None},
-    "no schema": {"schema": None},
-    "schema of the past": {"schema": 2},
-    "schema of the future": {"schema": 99},
-    "schema text": {"schema": "2"},
+EDITS: dict[str, list[Any]] = {
+    "model": [None, 5, "nonsense", "sasrec"],
+    "items": ["30", 30.0, None, 0, -1, 29],
+    "d": ["wide", 0, -16, [16]],
+    "heads": [0, True],
+    "layers": [10**9],
+    "max_length": [None, 0, "ten"],
+    "encoding": ["nonsense", None],
+    "lambda1": [float("nan")],
+    "anchors": ["yes"],
+    "training": [None, []],
+    "dataset": [None],
+    "schema": [None, 2, 99, "2"],
 }
 
 
@@ -53,9 +34,9 @@ def edited(trained: Path, folder: Path, text: str) -> Path:
     return run
 
 
-def changed(trained: Path, folder: Path, change: dict[str, Any]) -> Path:
+def changed(trained: Path, folder: Path, key: str, value: Any) -> Path:
     config = json.loads((trained / "config.json").read_text())
-    return edited(trained, folder, json.dumps({**config, **change}))
+    return edited(trained, folder, json.dumps({**config, key: value}))
 
 
 def refused(*arguments: object) -> None:
@@ -66,14 +47,14 @@ def refused(*arguments: object) -> None:
     assert "/run" in done.err, done.err
 
 
-@pytest.mark.parametrize("edit", EDITS)
-def test_recommend_refuses_it(trained: Path, tmp_path: Path, edit: str) -> None:
-    refused("recommend", changed(trained, tmp_path, EDITS[edit]), "i1")
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in EDITS.items() for value in values])
+def test_recommend_refuses_it(trained: Path, tmp_path: Path, key: str, value: Any) -> None:
+    refused("recommend", changed(trained, tmp_path, key, value), "i1")
 
 
-@pytest.mark.parametrize("edit", ["training null", "dataset null", "items text", "no model", "d text"])
-def test_evaluate_and_resume_refuse_it(trained: Path, small: PreparedDataset, tmp_path: Path, edit: str) -> None:
-    run = changed(trained, tmp_path, EDITS[edit])
+@pytest.mark.parametrize("key", ["training", "dataset", "items", "model", "d"])
+def test_evaluate_and_resume_refuse_it(trained: Path, small: PreparedDataset, tmp_path: Path, key: str) -> None:
+    run = changed(trained, tmp_path, key, EDITS[key][0])
     refused("evaluate", run, small.path)
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     refused("train", small.path, "--out", run, "--resume", "--device", "cpu", *settings)

@@ -1,8 +1,5 @@
 """A full disk, or a limit on the size of files, leaves nothing half-written, and the error names the file."""
 
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,29 +46,3 @@ def test_a_full_disk_while_preparing(tmp_path: Path) -> None:
     assert "nothing was left half-written" in done.stderr
     assert "Traceback" not in done.stderr
     assert listed(tmp_path) == ["c.csv"]
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB, if one may be mounted here."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    try:
-        mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("no tiny file system can be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_small_disk(tmp_path: Path, tiny_disk: Path) -> None:
-    log = write_log(tmp_path / "c.csv", small_shop(6000))
-    done = command("prepare", log, "--format", "csv", "--out", tiny_disk / "out")
-    assert done.code == 1
-    assert done.err.splitlines()[-1] == (
-        f"error: No space left on device: {tiny_disk / 'out'}; nothing was left half-written"
-    )
-    assert listed(tiny_disk) == []

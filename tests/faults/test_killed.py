@@ -1,17 +1,15 @@
 """kill -9 at the moments that matter, and several processes at once: nothing is lost, mixed or left behind."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from posrec.data.dataset import PreparedDataset
 from tests.faults.forked import forked
-from tests.helpers import SOURCE, command, listed, slowly, small_shop, write_lines, write_log
+from tests.helpers import command, listed, slowly, small_shop, started, write_lines, write_log
 
 pytestmark = pytest.mark.process
 SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu", "--no-export")
@@ -139,28 +137,31 @@ main()
 """
 
 
-def start(*arguments: object, code: str = "") -> "subprocess.Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
-    line = [sys.executable, *(["-c", code] if code else ["-m", "posrec"]), *map(str, arguments)]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_of_two_prepares_into_one_folder_one_succeeds(log: Path, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     line = (tmp_path / "here", "prepare", log, "--format", "csv", "--out", tmp_path / "shop")
-    both = [start(*line, code=TOGETHER) for _ in range(2)]
+    both = [started(*line, code=TOGETHER, stderr=PIPE) for _ in range(2)]
     errors = [one.communicate(timeout=240)[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 2], errors
     assert any("shop exists already" in error for error in errors)
     assert listed(tmp_path) == ["c.csv", "here", "shop"]
 
 
+SLOW = """
+import time
+from posrec.training.loop import Training
+def slowly(*arguments):
+    print("training", flush=True)
+    time.sleep(600)
+Training.train_epoch = slowly
+from posrec.cli import main
+main()
+"""
+
+
 def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_path: Path) -> None:
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
-    slow = "import time\nfrom posrec.training.loop import Training\n" \
-        "def slowly(*a):\n    print('training', flush=True)\n    time.sleep(600)\n" \
-        "Training.train_epoch = slowly\nfrom posrec.cli import main\nmain()\n"  # fmt: skip
-    first = start(*line, code=slow)
+    first = started(*line, code=SLOW, stdout=PIPE, stderr=PIPE)
     assert first.stdout is not None
     assert first.stdout.readline() == "training\n"
     for _ in range(2):

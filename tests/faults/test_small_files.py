@@ -11,7 +11,7 @@ import zstandard
 
 from posrec.data.source.readers.sessions import read_pickle
 from tests.faults.forked import forked
-from tests.helpers import update_checksums, write_lines
+from tests.helpers import small_shop, update_checksums, write_log
 
 # The command, and then the most memory that it had, in MiB.
 MEASURED = """
@@ -52,28 +52,21 @@ def line_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.process
-def test_repeated_lines(lines_bomb: Path, tmp_path: Path) -> None:
-    words = ("--format", "csv", "--out", tmp_path / "out")
-    refused("prepare", lines_bomb, *words, says="a.csv.zst decompresses to more than 250 times its size")
+@pytest.mark.parametrize("line", ["prepare BOMB --format csv --out OUT", "prepare LOG --items BOMB --out OUT"])
+def test_repeated_lines(lines_bomb: Path, tmp_path: Path, line: str) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    named = {"BOMB": lines_bomb, "LOG": log, "OUT": tmp_path / "out"}
+    words = [named.get(word, word) for word in line.split()]
+    refused(*words, says="a.csv.zst decompresses to more than 250 times its size")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("format", ["csv", "sessions", "otto"])
-def test_a_line_without_an_end(line_bomb: Path, tmp_path: Path, format: str) -> None:
-    words = ("--format", format, "--out", tmp_path / "out")
-    refused("prepare", line_bomb, *words, says="a.jsonl.gz, line 3: the line is longer than 16 MiB")
-
-
-@pytest.mark.process
-def test_a_line_without_an_end_in_sessions_to_score(line_bomb: Path, trained: Path, tmp_path: Path) -> None:
-    refused("score", trained, line_bomb, tmp_path / "out.jsonl", says="a.jsonl.gz, line 3: the line is longer")
-
-
-@pytest.mark.process
-def test_items_that_expand(lines_bomb: Path, tmp_path: Path) -> None:
-    log = write_lines(tmp_path / "c.csv", ["session_id,item_id,timestamp", "1,2,3"])
-    words = ("--format", "csv", "--items", lines_bomb, "--out", tmp_path / "out")
-    refused("prepare", log, *words, says="a.csv.zst decompresses to more than 250 times its size")
+@pytest.mark.parametrize("format", ["csv", "sessions", "otto", None])
+def test_a_line_without_an_end(line_bomb: Path, trained: Path, tmp_path: Path, format: str | None) -> None:
+    line: tuple[object, ...] = ("prepare", line_bomb, "--format", format, "--out", tmp_path / "out")
+    if format is None:  # sessions to score
+        line = ("score", trained, line_bomb, tmp_path / "out.jsonl")
+    refused(*line, says="a.jsonl.gz, line 3: the line is longer than 16 MiB")
 
 
 # A list stored at index 2**30, and one session of many clicks that is listed many times.

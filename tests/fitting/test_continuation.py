@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import posrec
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
-from posrec.fitting.warm_start import WarmStart, inherited_settings
+from posrec.fitting.warm_start import WarmStart
 from posrec.io import CONTINUATION, Continuation, save_tensors
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS, ModelSpec
@@ -22,10 +20,9 @@ from posrec.nn.items.item_table import ItemTable
 from posrec.runs.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
 from posrec.training.adam import make_optimizer
-from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
 from posrec.training.start import STEPS_BEFORE, continuation_of, set_moments
-from tests.helpers import RecordingProgress, fitted
+from tests.helpers import RecordingProgress, fitted, raw
 
 CPU = torch.device("cpu")
 
@@ -39,17 +36,12 @@ class ThreeWeights(nn.Module):
         self.scale = nn.Parameter(torch.tensor(1.0))
 
 
-def as_names(sessions: SessionDataset, data: PreparedDataset) -> list[list[str]]:
-    ids = data.vocabulary.ids
-    return [[ids[item - 1] for item in sessions.session(number).tolist()] for number in range(sessions.sessions)]
-
-
 @pytest.fixture(scope="module")
 def tomorrow(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """The sessions of `small`, and ten later ones with the new item x."""
     later = [["i1", "i2", "x", "i3"]] * 10
     folder = tmp_path_factory.mktemp("tomorrow") / "data"
-    return write_dataset(folder, [*as_names(small.train, small), *later], as_names(small.test, small))
+    return write_dataset(folder, [*raw(small.train, small.vocabulary), *later], raw(small.test, small.vocabulary))
 
 
 def test_second_moments_are_kept_as_means_of_rows() -> None:
@@ -165,26 +157,6 @@ def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset,
     assert not data.train.begun_after(run.continuation.trained_until).any()
 
 
-@given(new=st.sets(st.integers(0, 29)), replay=st.floats(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 7))
-def test_an_epoch_has_every_new_sample_and_some_others(new: set[int], replay: float, epoch: int, size: int) -> None:
-    samples = SessionDataset(torch.ones(40, dtype=torch.int32), torch.arange(0, 41, 4), torch.arange(10))  # 30 samples
-    model = MODELS["stamp"].build(3, MODELS["stamp"].config(d=4))
-    assert isinstance(model, SessionModel)
-    settings = Settings(batch_size=size, replay=replay)
-    is_new = torch.tensor([sample in new for sample in range(30)])
-    runner = EpochRunner(model, make_optimizer(model, settings, CPU), samples, settings, CPU, 3, 10, new=is_new)
-    order = runner.shuffle(epoch)
-    used = order.batches[order.batches >= 0].tolist()
-    assert order.batches.shape == (order.steps, size)
-    assert order.batches.numel() - len(used) < size
-    assert len(set(used)) == len(used)
-    if len(new) in (0, 30):
-        assert len(used) == 30  # nothing is new, or everything
-        return
-    assert new <= set(used)
-    assert len(used) == len(new) + min(30 - len(new), int(replay * len(new)))
-
-
 def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
     """Ten new sessions of four clicks are 30 samples; with one other for each, an epoch has two batches of 32."""
     progress = RecordingProgress()
@@ -199,13 +171,6 @@ def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset,
     assert not any("samples are new" in message for message in later.messages)  # nothing is new: all sessions are used
     steps = -(-total // 32)
     assert f'"steps": {steps}' in (tmp_path / "again" / "log.jsonl").read_text()
-
-
-def test_settings_of_a_night(trained: Path) -> None:
-    run = load_run(trained)
-    training = Settings(**run.config["training"])
-    _, night = inherited_settings(run, MODELS["posrec"])
-    assert night == replace(training, schedule="cosine", learning_rate=pytest.approx(0.1 * training.learning_rate))
 
 
 def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(

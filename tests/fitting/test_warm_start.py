@@ -20,7 +20,7 @@ from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.runs.run import Run, load_run
 from posrec.testing import known_settings, write_dataset
-from tests.helpers import RecordingProgress, chain_shop, command, fitted
+from tests.helpers import RecordingProgress, chain_shop, command, fitted, raw, slowly
 
 QUICK: dict[str, Any] = {"d": 16, "hidden": 16, "epochs": 6, "batch_size": 32, "learning_rate": 0.02, "max_length": 10}
 TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
@@ -117,10 +117,7 @@ def test_smoothing_is_undone_whatever_its_weight(trained_plus: Path, newer: Prep
         )
 
 
-@pytest.mark.parametrize(
-    "model",
-    [name if name in ("posrec", "fpmc") else pytest.param(name, marks=pytest.mark.slow) for name in TRAINED],
-)
+@pytest.mark.parametrize("model", [name if name in ("posrec", "fpmc") else slowly(name) for name in TRAINED])
 def test_every_trained_model_starts_from_a_run_and_is_evaluated(
     model: str, small: PreparedDataset, newer: PreparedDataset, tmp_path: Path
 ) -> None:
@@ -169,6 +166,8 @@ def test_items_that_have_gone_are_kept_on_request(
     """`newer` has i0 to i9, x and y for training, and z in its test part alone; the run also knows i10 to i29."""
     start = trained if model == "posrec" else trained_plus
     out = tmp_path / "run"
+    done = command("train", newer.path, "--keep-items", "--out", out)
+    assert (done.code, "--keep-items needs --from" in done.err, out.exists()) == (2, True, False)
     done = command("train", newer.path, "--from", start, "--keep-items", "--out", out, "--device", "cpu", "--no-export")
     assert done.code == 0, done.err
     assert "keeping 20 items of the run that the dataset does not have" in done.err
@@ -189,12 +188,6 @@ def test_items_that_have_gone_are_kept_on_request(
         evaluate_run(run, newer, "cpu", SilentProgress())
     matched = evaluate_run(run, newer, "cpu", SilentProgress(), match_ids=True)
     assert matched.metrics["mrr@20"] == pytest.approx(json.loads((out / "metrics.json").read_text())["mrr@20"])
-
-
-def test_keeping_items_needs_a_run_to_keep_them_of(newer: PreparedDataset, tmp_path: Path) -> None:
-    done = command("train", newer.path, "--keep-items", "--out", tmp_path / "run")
-    assert (done.code, "--keep-items needs --from" in done.err) == (2, True)
-    assert not (tmp_path / "run").exists()
 
 
 def test_it_can_be_resumed_only_from_the_same_run(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
@@ -218,8 +211,8 @@ def test_what_can_not_be_a_start_is_refused(
     other = write_dataset(tmp_path / "other", [["a", "b", "c"]] * 10, [["a", "b"]])
     for data, model, start, settings, message in (
         (newer, "posrec-plus", trained, {}, "holds posrec, not posrec-plus; start from a run of the same model"),
-        (newer, None, trained, {"d": 32}, "would have the shapes .*; use the run's own settings"),
-        (newer, None, trained, {"max_length": 7}, "would have the shapes 7 x 16 and 10 x 16"),
+        (newer, None, trained, {"d": 32}, "would have the shape .*; use the run's own settings"),
+        (newer, None, trained, {"max_length": 7}, r"would have the shape \(7, 16\), and the run has \(10, 16\)"),
         (newer, None, counted, {}, "pop counts its sessions anew"),
         (other, None, trained, {}, "knows none of the items of the dataset"),
         (newer, None, tmp_path, {}, "is not a run folder"),
@@ -252,9 +245,10 @@ def test_without_times_no_session_is_taken_for_new(trained: Path, newer: Prepare
 
 def test_a_run_is_evaluated_on_other_items_by_their_ids(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
     run = load_run(trained)
-    ids, sessions = run.vocabulary.ids, [small.test.session(number).tolist() for number in range(small.test.sessions)]
-    named = [[ids[number - 1] for number in session] for session in sessions]
-    same = write_dataset(tmp_path / "same", [ids[::-1]], named, LATER)  # the same sessions, other numbers
+    ids = run.vocabulary.ids
+    same = write_dataset(
+        tmp_path / "same", [ids[::-1]], raw(small.test, run.vocabulary), LATER
+    )  # the same sessions, other numbers
     before = (run.path / "metrics.json").read_text()
     with pytest.raises(InputError, match="--match-ids"):
         evaluate_run(run, same, "cpu", SilentProgress())

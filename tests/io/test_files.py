@@ -63,47 +63,6 @@ def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(tmp_path:
     assert listed(tmp_path) == sorted([*others, "o[u]t"])
 
 
-def test_a_folder_whose_writer_was_killed_between_two_renames_gets_its_name_back(tmp_path: Path) -> None:
-    for name in ("lost", "kept"):
-        (tmp_path / f".{name}.unfinished-0123abcd-replaced").mkdir()
-        (tmp_path / f".{name}.unfinished-0123abcd-replaced" / "a").write_text("old")
-    (tmp_path / "kept").mkdir()
-    write_text(tmp_path / "other", "")
-    assert listed(tmp_path) == ["kept", "lost", "other"]
-    assert (tmp_path / "lost" / "a").read_text() == "old"
-
-
-def test_two_writers_of_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-
-    def overtaken() -> None:
-        with whole_folder(out) as slower:
-            with whole_folder(out) as quicker:
-                (quicker / "a").write_text("quicker")
-            (slower / "a").write_text("slower")
-
-    with pytest.raises(InputError, match="exists already"):
-        overtaken()
-    assert (listed(tmp_path), (out / "a").read_text()) == (["out"], "quicker")
-
-
-def test_an_existing_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    with pytest.raises(InputError, match="exists already; name another folder, remove it"), whole_folder(out):
-        pass
-    with (
-        pytest.raises(InputError, match="is not a prepared dataset, so it is not overwritten"),
-        whole_folder(out, True),
-    ):
-        pass
-    (out / "manifest.json").write_text("old")
-    with whole_folder(out, True) as unfinished:
-        (unfinished / "manifest.json").write_text("new")
-        assert (out / "manifest.json").read_text() == "old"
-    assert (listed(tmp_path), (out / "manifest.json").read_text()) == (["out"], "new")
-
-
 def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match="exists already"), whole_folder(tmp_path / "out"):

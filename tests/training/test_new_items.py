@@ -11,7 +11,7 @@ from tests.helpers import command, small_shop, write_lines, write_log
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting.fit import fit_run, network_builder
+from posrec.fitting.fit import build_network, fit_run
 from posrec.fitting.warm_start import WarmStart
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
@@ -92,7 +92,7 @@ def test_dropped_items_have_their_attributes_alone_in_training() -> None:
 
 def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> None:
     opened = load_run(run)
-    network = network_builder(MODELS["posrec-plus"], opened.model.config, shop, World())()
+    network = build_network(MODELS["posrec-plus"], opened.model.config, shop, World())
     assert isinstance(network, PosRecPlus)
     network.count(shop.train.items, shop.train.offsets)
     WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)

@@ -8,11 +8,12 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.markup import escape
 from rich.text import Text
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 import posrec
@@ -55,9 +56,7 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: bool = Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Options that come before any command."""
 

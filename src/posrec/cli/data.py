@@ -1,135 +1,82 @@
 """The commands that make and describe a prepared dataset: prepare, stats."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from posrec.cli.printing import LOCAL, Address, Engine, Json, Threads, console, say, show, warn
+from posrec.cli.options import LOCAL, Address, Dataset, Engine, Json, Threads
+from posrec.cli.printing import console, say, show, warn
+from posrec.cli.tables import account_table, counts_line, stats_table
+from posrec.progress import TerminalProgress
 
 
 def prepare(
-    source: Annotated[
-        list[str],
-        typer.Argument(help="The click log: files or a quoted glob, plain, gzip or zstd; - is standard input."),
-    ],
-    out: Annotated[Path, typer.Option(help="The folder to create.")],
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. Concluded from "
-            "the file, and reported, if not given."
-        ),
-    ] = None,
-    test: Annotated[
-        str | None, typer.Option(help="The test part of an existing split, which is kept as it is.")
-    ] = None,
-    items: Annotated[
-        str | None, typer.Option(help="A file with a row per item: id, title, category, any other column.")
-    ] = None,
-    all_items: Annotated[
-        bool,
-        typer.Option(
-            "--all-items", help="Items of --items without enough clicks can be recommended too, by attributes."
-        ),
-    ] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help="clean (for your own log) or paper (the published preprocessing).")
-    ] = None,
-    session_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="csv, tsv, jsonl, parquet, recbole: the column of the session id. Guessed, and reported, if not "
-            "given. May be given again for a session that several columns identify."
-        ),
-    ] = None,
-    user_column: Annotated[
-        str | None,
-        typer.Option(
-            help="The column of the user id: clicks without a session's are split into sessions, see --gap. With "
-            "--session-column too, clicks that have a session keep it."
-        ),
-    ] = None,
-    item_column: Annotated[
-        str | None, typer.Option(help="The column of the item id. Guessed, and reported, if not given.")
-    ] = None,
-    time_column: Annotated[
-        str | None, typer.Option(help="The column of the time. Guessed, and reported, if not given.")
-    ] = None,
-    time_unit: Annotated[
-        str | None,
-        typer.Option(help="The unit of times that are numbers: s, ms, us or ns. Guessed, and reported, if not given."),
-    ] = None,
-    time_format: Annotated[
-        str | None, typer.Option(help="The layout of times that are neither numbers nor ISO: '%d.%m.%Y %H:%M:%S'.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="The character between the fields of a csv file. [default: a comma]")
-    ] = None,
-    event_column: Annotated[str | None, typer.Option(help="The column of the event type.")] = None,
-    events: Annotated[
-        str | None, typer.Option(help="The event types to read, e.g. view,click. All, and listed, if not given.")
-    ] = None,
-    event_weights: Annotated[
-        str | None,
-        typer.Option(help="How much a target of each type counts in training, e.g. view=1,cart=3,purchase=5."),
-    ] = None,
-    target_events: Annotated[
-        str | None, typer.Option(help="Predict only clicks of these event types, e.g. purchase.")
-    ] = None,
-    bad_lines: Annotated[
-        str | None,
-        typer.Option(help="stop at broken lines, or skip them and write them to OUT.bad-lines.jsonl. [default: stop]"),
-    ] = None,
-    bad_lines_limit: Annotated[
-        float | None, typer.Option(help="skip: stop if more than this share of the lines is broken. [default: 0.01]")
-    ] = None,
-    gap: Annotated[
-        str | None,
-        typer.Option(help="Split clicks into sessions after this much inactivity. [default: 30m for a log of users]"),
-    ] = None,
-    no_test: Annotated[
-        bool, typer.Option("--no-test", help="Use every session for training; nothing can be evaluated.")
-    ] = False,
-    test_days: Annotated[float | None, typer.Option(help="Test on the sessions of the last N days of the log.")] = None,
-    test_share: Annotated[
-        float | None,
-        typer.Option(
-            help="clean: test on this share of the sessions, the latest, if --test-days is not given. [default: 0.1]"
-        ),
-    ] = None,
-    fraction: Annotated[
-        str | None, typer.Option(help="Train on the most recent part of the samples only, e.g. 1/64.")
-    ] = None,
-    min_support: Annotated[int | None, typer.Option(help="Drop items with fewer clicks. [default: 5]")] = None,
-    min_length: Annotated[int | None, typer.Option(help="Drop sessions with fewer clicks. [default: 2]")] = None,
-    drop_duplicates: Annotated[
-        bool,
-        typer.Option(
-            "--drop-duplicates",
-            help="clean: drop events that were sent twice: same visitor, item and event type within a second.",
-        ),
-    ] = False,
-    max_session_clicks: Annotated[
-        int | None, typer.Option(help="clean: drop sessions with more clicks, which are those of bots.")
-    ] = None,
-    drop_repeats: Annotated[
-        bool,
-        typer.Option(
-            "--drop-repeats",
-            help="clean: drop a click on the item that was clicked just before, also where a visitor came back to it.",
-        ),
-    ] = False,
-    max_length: Annotated[int | None, typer.Option(help="clean: keep only the latest N clicks of a session.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
+    source: list[str] = Argument(
+        ..., help="The click log: files or a quoted glob, plain or compressed; - is standard input."
+    ),
+    out: Path = Option(..., help="The folder to create."),
+    format: str | None = Option(
+        None,
+        help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. Concluded from "
+        "the file, and reported, by default.",
+    ),
+    test: str | None = Option(None, help="The test part of an existing split, which is kept as it is."),
+    items: str | None = Option(None, help="A file with a row per item: id, title, category, any other column."),
+    all_items: bool = Option(
+        False, "--all-items", help="Recommend items with too few clicks too, by their attributes."
+    ),
+    recipe: str | None = Option(None, help="clean (for your own log) or paper (the published preprocessing)."),
+    session_column: list[str] | None = Option(
+        None,
+        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together identify a session. "
+        "Guessed, and reported, by default.",
+    ),
+    user_column: str | None = Option(
+        None,
+        help="The column of the user id: clicks without a session's are split into sessions, see --gap. With "
+        "--session-column too, clicks that have a session keep it.",
+    ),
+    item_column: str | None = Option(None, help="The column of the item id. Guessed, and reported, by default."),
+    time_column: str | None = Option(None, help="The column of the time. Guessed, and reported, by default."),
+    time_unit: str | None = Option(None, help="s, ms, us or ns, of times that are numbers. Guessed by default."),
+    time_format: str | None = Option(None, help="Of times that are neither numbers nor ISO, e.g. '%d.%m.%Y %H:%M:%S'."),
+    delimiter: str | None = Option(None, help="The character between the fields of a csv file. [default: a comma]"),
+    event_column: str | None = Option(None, help="The column of the event type."),
+    events: str | None = Option(None, help="The event types to read, e.g. view,click. All, and listed, by default."),
+    event_weights: str | None = Option(None, help="How much a target of each type counts, e.g. view=1,cart=3."),
+    target_events: str | None = Option(None, help="Predict only clicks of these event types, e.g. purchase."),
+    bad_lines: str | None = Option(
+        None, help="stop at broken lines, or skip them: see OUT.bad-lines.jsonl. [default: stop]"
+    ),
+    bad_lines_limit: float | None = Option(None, help="skip: the share of lines that may be broken. [default: 0.01]"),
+    gap: str | None = Option(None, help="Start a new session after this inactivity. [default: 30m for a log of users]"),
+    no_test: bool = Option(False, "--no-test", help="Use every session for training; nothing can be evaluated."),
+    test_days: float | None = Option(None, help="Test on the sessions of the last N days of the log."),
+    test_share: float | None = Option(
+        None, help="clean, without --test-days: test on this latest share. [default: 0.1]"
+    ),
+    fraction: str | None = Option(None, help="Train on the most recent part of the samples only, e.g. 1/64."),
+    min_support: int | None = Option(None, help="Drop items with fewer clicks. [default: 5]"),
+    min_length: int | None = Option(None, help="Drop sessions with fewer clicks. [default: 2]"),
+    drop_duplicates: bool = Option(
+        False,
+        "--drop-duplicates",
+        help="clean: drop events that were sent twice: same visitor, item and event type within a second.",
+    ),
+    max_session_clicks: int | None = Option(None, help="clean: drop sessions with more clicks, as bots have."),
+    drop_repeats: bool = Option(
+        False,
+        "--drop-repeats",
+        help="clean: drop a click on the item that was clicked just before, also where a visitor came back to it.",
+    ),
+    max_length: int | None = Option(None, help="clean: keep only the latest N clicks of a session."),
+    overwrite: bool = Option(False, "--overwrite", help="Replace the prepared dataset at --out."),
     engine: Engine = LOCAL,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each task. "
-            "[default: what is free]"
-        ),
-    ] = None,
+    memory: str | None = Option(
+        None,
+        help="The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each task. "
+        "[default: what is free]",
+    ),
     address: Address = None,
     threads: Threads = None,
 ) -> None:
@@ -138,9 +85,7 @@ def prepare(
     Example: posrec prepare clicks.csv --out shop
     """
     given = dict(locals())  # the options by their names, which are those of posrec.prepare too
-    from posrec.cli.tables import account_table, counts_line
     from posrec.data.prepare.pipeline import prepare_folder
-    from posrec.progress import TerminalProgress
 
     del given["threads"]
     given["delimiter"] = "\t" if delimiter == "\\t" else delimiter
@@ -152,12 +97,11 @@ def prepare(
     say(f"Prepared in {out}. Look at it with: posrec stats {out}")
 
 
-def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], as_json: Json = False) -> None:
+def stats(dataset: Dataset, as_json: Json = False) -> None:
     """Describe a prepared dataset in numbers.
 
     Example: posrec stats shop
     """
-    from posrec.cli.tables import stats_table
     from posrec.data.dataset import load
     from posrec.data.stats import stats
 

@@ -28,15 +28,13 @@ def encodings_table(rows: list[EncodingRow]) -> Group:
 def cell(row: EncodingRow, column: str) -> Text:
     """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes` where the paper says nothing."""
     by_definition, in_paper = verdicts(row.analysis)[column], getattr(PAPER[row.encoding], column)
-    trivial = column == "linear" and row.analysis.linear.trivial
-    word = "trivial" if trivial else yes_or_no(by_definition)
+    word = yes_or_no(by_definition)
+    if column == "linear" and row.analysis.linear.trivial:
+        word = "trivial"
     if in_paper is None:
         return Text(word)
-    return (
-        Text(f"{word} = {yes_or_no(in_paper)}")
-        if in_paper == by_definition
-        else Text(f"{word} ≠ {yes_or_no(in_paper)}", "bold red")
-    )
+    sign, style = ("=", "") if in_paper == by_definition else ("≠", "bold red")
+    return Text(f"{word} {sign} {yes_or_no(in_paper)}", style)
 
 
 def yes_or_no(value: bool) -> str:

@@ -2,42 +2,40 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from typer import Argument, Option
 
-from posrec.cli.printing import LOCAL, Address, Device, Engine, Json, Threads, Workers, console, say, show, warn
-from posrec.config import DEFAULT_MODEL
-from posrec.errors import InputError, RunFailed
+from posrec.cli.options import LOCAL, Address, Dataset, Device, Engine, Json, Threads, Workers
+from posrec.cli.printing import console, say, show, warn
+from posrec.cli.tables import best_table, metrics_table
+from posrec.config import DEFAULT_MODEL, parse_pairs
+from posrec.errors import InputError, RunFailed, plural
+from posrec.progress import TerminalProgress
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo"),
-    epochs: Annotated[int | None, typer.Option(min=1, help="Train for fewer or more than 4 epochs.")] = None,
-    prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
+    out: Path = Option(Path("posrec-demo"), help="The folder to write into."),
+    epochs: int | None = Option(None, min=1, help="Train for fewer or more than 4 epochs."),
+    prepare_only: bool = Option(False, "--prepare-only", help="Stop before the training."),
     threads: Threads = None,
 ) -> None:
     """Run the main job on a small simulated shop that comes with the package; under three minutes on two cores.
 
     Example: posrec demo
     """
-    from posrec.cli.tour import show_models, show_next, show_shop
-    from posrec.progress import TerminalProgress
+    from posrec.cli.tour import tour
 
-    data = show_shop(out)
-    if not prepare_only:
-        with TerminalProgress() as progress:
-            show_models(data, out, progress, epochs)
-    show_next(out, trained=not prepare_only)
+    tour(out, epochs, prepare_only)
 
 
 def encodings(
     as_json: Json = False,
-    theory: Annotated[bool, typer.Option("--theory", help="Check the paper's statements instead.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
-    run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
-    max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
-    dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
+    theory: bool = Option(False, "--theory", help="Check the paper's statements instead."),
+    plot: Path | None = Option(None, help="Draw the paper's figures into this folder."),
+    run: list[Path] | None = Option(None, help="A trained run; examine and draw its learned table."),
+    max_length: int = Option(70, min=2, help="Examine sessions of up to this many clicks."),
+    dimensions: int = Option(100, min=2, help="The width d of the encodings."),
     threads: Threads = None,
 ) -> None:
     """Show which positional encodings tell positions apart, by the definitions and by the paper.
@@ -47,7 +45,6 @@ def encodings(
     from posrec.cli.encoding_tables import encodings_table, statements_table
     from posrec.experiments.encodings import as_json as row_as_json
     from posrec.experiments.encodings import examine, load_trained_encoding
-    from posrec.progress import TerminalProgress
 
     if plot is not None and plot.exists() and not plot.is_dir():
         raise InputError(f"--plot {plot} is a file; name a folder")
@@ -73,24 +70,16 @@ def encodings(
 
 
 def compare(
-    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    models: Annotated[
-        str | None,
-        typer.Option(help="To train, with commas between them: see posrec models; or your own, my_model.py:SPEC."),
-    ] = None,
-    runs: Annotated[list[Path] | None, typer.Option(help="A finished run; can be repeated.")] = None,
-    scores: Annotated[
-        list[str] | None,
-        typer.Option(help="name=FILE: scores of another system, Parquet or JSON lines; can be repeated."),
-    ] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help="Write the test samples to this .jsonl file, for another system to score.")
-    ] = None,
-    match_ids: Annotated[
-        bool, typer.Option("--match-ids", help="Runs may have other items than the dataset: match them by id.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
+    dataset: Dataset,
+    models: str | None = Option(None, help="To train, with commas between: see posrec models; or my_model.py:SPEC."),
+    runs: list[Path] | None = Option(None, help="A finished run; can be repeated."),
+    scores: list[str] | None = Option(
+        None, help="name=FILE: another system's scores, Parquet or JSON lines; can be repeated."
+    ),
+    samples: Path | None = Option(None, help="Write the test samples to this .jsonl file, for another system."),
+    match_ids: bool = Option(False, "--match-ids", help="Runs may have other items: match them by id."),
+    out: Path = Option(Path("comparison"), help="The folder for the runs and the report."),
+    settings: list[str] | None = Option(None, "--set", help="key=value, for every trained model."),
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -101,12 +90,8 @@ def compare(
     posrec compare shop --samples samples.jsonl
     posrec compare shop --runs runs/first --scores other=scores.parquet
     """
-    from posrec.cli.tables import best_table, metrics_table
-    from posrec.config import parse_pairs
     from posrec.data.dataset import load
-    from posrec.errors import plural
     from posrec.experiments.compare import compare
-    from posrec.progress import TerminalProgress
 
     data, chosen = load(dataset), parse_pairs(settings or [])
     files = parse_pairs(scores or [], "--scores other=scores.parquet")
@@ -130,16 +115,14 @@ def compare(
 
 
 def reproduce(
-    experiment: Annotated[
-        str, typer.Argument(help="overall, encodings, plug-in, anchors, sensitivity, figures or all.")
-    ],
-    data: Annotated[list[Path] | None, typer.Option(help="A prepared dataset; may be given several times.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder for the results and the report.")] = Path("reproduction"),
-    seeds: Annotated[int, typer.Option(min=1, help="For PosRec and its variants; other models get up to 3.")] = 5,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Start no job after this; 0: report only.")] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Only run the jobs: no tests, no figures.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a minute.")] = False,
-    quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
+    experiment: str = Argument(..., help="overall, encodings, plug-in, anchors, sensitivity, figures or all."),
+    data: list[Path] | None = Option(None, help="A prepared dataset; may be given several times."),
+    out: Path = Option(Path("reproduction"), help="The folder for the results and the report."),
+    seeds: int = Option(5, min=1, help="For PosRec and its variants; other models get up to 3."),
+    minutes: float | None = Option(None, min=0, help="Start no job after this; 0: report only."),
+    no_report: bool = Option(False, "--no-report", help="Only run the jobs: no tests, no figures."),
+    quick: bool = Option(False, "--quick", help="Tiny models on a small simulated shop: a minute."),
+    quick_sessions: int = Option(2000, min=100, hidden=True),
     engine: Engine = LOCAL,
     address: Address = None,
     workers: Workers = None,
@@ -151,11 +134,9 @@ def reproduce(
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     posrec reproduce all --data diginetica --out reproduction --engine ray --address 10.0.0.5:6379
     """
-    from posrec.errors import plural
     from posrec.experiments.reproduce.report import introduction, verdict_counts
     from posrec.experiments.reproduce.run import reproduce
     from posrec.io.executor import cluster_of
-    from posrec.progress import TerminalProgress
 
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
@@ -172,15 +153,13 @@ def reproduce(
 
 
 def tune(
-    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = DEFAULT_MODEL,
-    trials: Annotated[int, typer.Option(min=1, help="How many in all, including those of earlier calls.")] = 20,
-    out: Annotated[Path, typer.Option(help="The folder of the search; naming it again continues it.")] = Path("tuning"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="At most; by default 15, or what the learning rate is planned for.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the search and of every trial.")] = 0,
+    dataset: Dataset,
+    model: str = Option(DEFAULT_MODEL, help="See posrec models; or your own, as my_model.py:MY_SPEC."),
+    trials: int = Option(20, min=1, help="How many in all, including those of earlier calls."),
+    out: Path = Option(Path("tuning"), help="The folder of the search; naming it again continues it."),
+    settings: list[str] | None = Option(None, "--set", help="key=value: fixed, not searched."),
+    epochs: int | None = Option(None, min=1, help="At most; by default 15, or what the learning rate is planned for."),
+    seed: int = Option(0, help="Of the search and of every trial."),
     engine: Engine = LOCAL,
     address: Address = None,
     workers: Workers = None,
@@ -192,12 +171,9 @@ def tune(
     Example: posrec tune shop --trials 30
     posrec tune shop --trials 200 --engine ray
     """
-    from posrec.config import parse_pairs
     from posrec.data.dataset import load
-    from posrec.errors import plural
     from posrec.experiments.tune import train_command, tune
     from posrec.io.executor import cluster_of
-    from posrec.progress import TerminalProgress
 
     fixed = parse_pairs(settings or [])
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:

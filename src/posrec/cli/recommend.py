@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from posrec.cli.printing import (
+from posrec.cli.options import (
     LOCAL,
     Address,
     Device,
@@ -16,47 +16,44 @@ from posrec.cli.printing import (
     Json,
     ModelOption,
     Overwrite,
+    RunFolder,
     Threads,
     Workers,
-    console,
-    say,
-    show,
-    warn,
 )
-from posrec.errors import InputError
+from posrec.cli.printing import console, say, show, warn
+from posrec.errors import InputError, plural
+from posrec.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from posrec.recommend.plan import AnswerRules
 
-K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
-Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with one id per line.")]
-Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with one id per line.")]
+K = Annotated[int | None, Option("-k", help="How many items; 20 by default.")]
+Allow = Annotated[Path | None, Option(help="Recommend only these items: a file with one id per line.")]
+Deny = Annotated[Path | None, Option(help="Never recommend these items: a file with one id per line.")]
 Exclude = Annotated[
-    str | None, typer.Option(help="current: leave out the item of the last click; seen: every item of the session.")
+    str | None, Option(help="current: leave out the item of the last click; seen: every item of the session.")
 ]
-ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="The same as --exclude seen.")]
+ExcludeSeen = Annotated[bool, Option("--exclude-seen", help="The same as --exclude seen.")]
 FilterOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--filter",
         help="COLUMN=VALUE,VALUE or COLUMN!=VALUE,VALUE, COLUMN<NUMBER (also <= > >=), or JSON. Can be repeated.",
     ),
 ]
-Pin = Annotated[list[str] | None, typer.Option("--pin", help="Put this item first. Can be repeated.")]
+Pin = Annotated[list[str] | None, Option("--pin", help="Put this item first. Can be repeated.")]
 Boost = Annotated[
     list[str] | None,
-    typer.Option("--boost", help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated."),
+    Option("--boost", help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated."),
 ]
 Diversify = Annotated[
     str | None,
-    typer.Option(
-        help="From 0 to 1: prefer items that differ; or a column: one item of each of its values; COLUMN:2 at most two."
-    ),
+    Option(help="From 0 to 1: prefer items that differ; or a column: one item of each value; COLUMN:2 at most two."),
 ]
 Explore = Annotated[
-    float | None, typer.Option(help="The share of places for new items, with few clicks in training; such as 0.05.")
+    float | None, Option(help="The share of places for new items, with few clicks in training; such as 0.05.")
 ]
-Fields = Annotated[str | None, typer.Option(help="Columns to show with each item, with commas between them.")]
+Fields = Annotated[str | None, Option(help="Columns to show with each item, with commas between them.")]
 
 CONDITION = re.compile(r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL)
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
@@ -65,11 +62,8 @@ BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTA
 
 
 def recommend(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    item: Annotated[
-        list[str] | None,
-        typer.Argument(help="The session: item ids, the oldest click first; none for popular items."),
-    ] = None,
+    run: RunFolder,
+    item: list[str] | None = Argument(None, help="The session: item ids, the oldest first; none for popular items."),
     k: K = None,
     exclude: Exclude = None,
     exclude_seen: ExcludeSeen = False,
@@ -81,8 +75,8 @@ def recommend(
     diversify: Diversify = None,
     explore: Explore = None,
     fields: Fields = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
-    about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
+    explain: bool = Option(False, "--explain", help="Show why: parts of scores, effects of clicks."),
+    about: str | None = Option(None, help="Explain this item instead of the recommended ones."),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     device: Device = "cpu",
@@ -123,9 +117,9 @@ def recommend(
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet.")],
-    out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
+    run: RunFolder,
+    source: Path = Argument(..., metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet."),
+    out: Path = Argument(..., metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet."),
     k: K = None,
     exclude: Exclude = None,
     exclude_seen: ExcludeSeen = False,
@@ -138,7 +132,7 @@ def score(
     explore: Explore = None,
     fields: Fields = None,
     overwrite: Overwrite = False,
-    parts: Annotated[bool, typer.Option("--parts", help="Write OUTPUT as a folder of part files.")] = False,
+    parts: bool = Option(False, "--parts", help="Write OUTPUT as a folder of part files."),
     engine: Engine = LOCAL,
     address: Address = None,
     workers: Workers = None,
@@ -153,23 +147,13 @@ def score(
     posrec score runs/first sessions.parquet answers.parquet --parts --engine ray
     """
     rules = answer_rules(locals())
-    from posrec.errors import plural
     from posrec.io.executor import cluster_of
-    from posrec.progress import TerminalProgress
     from posrec.recommend.files.score import OpenRun, score_file
 
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         opened = OpenRun(run, device, model, encoding)
         totals = score_file(
-            opened,
-            source,
-            out,
-            k,
-            cluster=cluster,
-            as_folder=parts,
-            overwrite=overwrite,
-            progress=progress,
-            **rules,
+            opened, source, out, k, cluster=cluster, as_folder=parts, overwrite=overwrite, progress=progress, **rules
         )
     say(f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {totals.rate_note()}.")
     if totals.earlier:

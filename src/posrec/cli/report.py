@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
 from rich.table import Column, Table
+from typer import Argument, Option
 
-from posrec.cli.printing import Json, console, say, show, warn
+from posrec.cli.options import Json
+from posrec.cli.printing import console, say, show, warn
 from posrec.errors import plural
 
 if TYPE_CHECKING:
@@ -18,21 +19,16 @@ FIGURES_WIDTH = 60  # characters of a line before its plot
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that posrec serve --feedback has written.")],
-    by: Annotated[
-        Literal["run", "day", "rank", "explored"],
-        typer.Option(help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` and others."),
-    ] = "run",
-    measure: Annotated[
-        Literal["clicks", "carts", "purchases", "value"],
-        typer.Option(help="What decides: clicks per answer; or carts, purchases or their value per visitor."),
-    ] = "clicks",
-    since: Annotated[
-        datetime | None,
-        typer.Option(
-            formats=["%Y-%m-%d"], metavar="DAY", help="Count answers from this day on (UTC).", show_default=False
-        ),
-    ] = None,
+    folder: Path = Argument(..., help="A folder that posrec serve --feedback has written."),
+    by: Literal["run", "day", "rank", "explored"] = Option(
+        "run", help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` and others."
+    ),
+    measure: Literal["clicks", "carts", "purchases", "value"] = Option(
+        "clicks", help="What decides: clicks per answer; or carts, purchases or their value per visitor."
+    ),
+    since: datetime | None = Option(
+        None, formats=["%Y-%m-%d"], metavar="DAY", help="Count answers from this day on (UTC)."
+    ),
     as_json: Json = False,
 ) -> None:
     """Show what became of answers, with 95 % intervals over visitors, and say which of several runs is better.
@@ -50,7 +46,7 @@ def report(
         return
     if by == "run":
         runs, fingerprints = feedback.by("name"), feedback.fingerprints()
-        names = [f"{run.group}\n{fingerprints_line(fingerprints[run.group])}" for run in runs]
+        names = [heading(run.group, fingerprints[run.group]) for run in runs]
         console.print(runs_table(runs, names, {name: per_unit(name) for name in MEASURES}))
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
@@ -75,16 +71,15 @@ def runs_table(runs: Sequence["Group"], names: Sequence[str], titles: dict[str, 
     reported = [name for name in titles if any(getattr(run, name) for run in runs)] or ["clicks"]
     for name in ("visitors", "answers", *reported):
         table.add_row(name, *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs))
-    table.add_section()
     for name in reported:
         table.add_row(titles[name], *(str(run.ratios[name]) for run in runs))
     return table
 
 
-def fingerprints_line(fingerprints: Sequence[str]) -> str:
-    """The latest, and how many were served before it under the same name."""
-    before = len(fingerprints) - 1
-    return fingerprints[-1] + (f" and {before} before" if before else "")
+def heading(run: str, fingerprints: Sequence[str]) -> str:
+    """The run, its latest fingerprint, and how many were served before it under the same name."""
+    before = f" and {len(fingerprints) - 1} before" if len(fingerprints) > 1 else ""
+    return f"{run}\n{fingerprints[-1]}{before}"
 
 
 def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:

@@ -1,34 +1,29 @@
 """The commands from a prepared dataset to a run: models, train, evaluate; and doctor, which describes the machine."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threads, console, say, show
-from posrec.config import DEFAULT_MODEL
+from posrec.cli.options import Dataset, Device, EncodingOption, Json, ModelOption, RunFolder, Threads
+from posrec.cli.printing import console, say, show
+from posrec.cli.tables import doctor_table, metrics_table, models_table, settings_table, without_markdown
+from posrec.config import DEFAULT_MODEL, described_settings, parse_pairs
+from posrec.progress import SilentProgress, TerminalProgress
 
 
 def models(
-    model: Annotated[
-        str | None, typer.Argument(help="A model; or your own, as my_model.py:MY_SPEC.", show_default=False)
-    ] = None,
-    as_json: Json = False,
+    model: str | None = Argument(None, help="A model; or your own, as my_model.py:MY_SPEC."), as_json: Json = False
 ) -> None:
     """List the models; or what can be set of one, for --set key=value.
 
     Example: posrec models posrec
     """
-    from posrec.cli.tables import models_table, settings_table, without_markdown
-    from posrec.models.registry import MODELS
+    from posrec.models.registry import MODELS, find_spec
+    from posrec.training.settings import Settings
 
     if model is None:
         show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
         return
-    from posrec.config import described_settings
-    from posrec.models.registry import find_spec
-    from posrec.training.settings import Settings
-
     spec = find_spec(model)
     own = described_settings(spec.config())
     training = described_settings(Settings(**spec.settings)) if spec.is_trained else []
@@ -40,33 +35,24 @@ def models(
 
 
 def train(
-    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    out: Annotated[Path, typer.Option(help="The run folder to create.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help=f"See posrec models; or your own, as my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"),
-    ] = None,
-    start_from: Annotated[
-        Path | None,
-        typer.Option("--from", help="A run to start from: trains on the sessions after its own and a few others."),
-    ] = None,
-    keep_items: Annotated[
-        bool,
-        typer.Option("--keep-items", help="Keep the items of that run that the dataset does not have."),
-    ] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, e.g. d=64; see docs/training.md. Can be repeated.")
-    ] = None,
-    protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, shuffling and dropout.")] = None,
+    dataset: Dataset,
+    out: Path = Option(..., help="The run folder to create."),
+    model: str | None = Option(None, help=f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"),
+    start_from: Path | None = Option(
+        None, "--from", help="A run to start from, on the sessions after its own and a few others."
+    ),
+    keep_items: bool = Option(False, "--keep-items", help="Keep the items of that run that the dataset does not have."),
+    settings: list[str] | None = Option(
+        None, "--set", help="key=value, e.g. d=64; see posrec models. Can be repeated."
+    ),
+    protocol: str | None = Option(None, help="paper (a fixed number of epochs), early-stop or refit."),
+    epochs: int | None = Option(None, help="Passes over the training data."),
+    seed: int | None = Option(None, help="Of weights, shuffling and dropout."),
     device: Device = "auto",
     threads: Threads = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its checkpoint.")] = False,
-    export: Annotated[
-        bool, typer.Option(help="Write the export for serving too: ONNX and 8-bit items; see posrec export.")
-    ] = True,
-    track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
+    resume: bool = Option(False, "--resume", help="Continue the run in --out from its checkpoint."),
+    export: bool = Option(True, help="Write the export for serving too: ONNX and 8-bit items; see posrec export."),
+    track: bool = Option(False, "--track", help="Write RUN/tensorboard too; needs posrec[track]."),
 ) -> None:
     """Train a model and evaluate it on the test part, if the dataset has one.
 
@@ -75,11 +61,8 @@ def train(
     posrec train today --from runs/yesterday --out runs/today
     torchrun --nproc-per-node 4 -m posrec train shop --out runs/first
     """
-    from posrec.cli.tables import metrics_table
-    from posrec.config import parse_pairs
     from posrec.data.dataset import load
     from posrec.fitting.fit import fit_run
-    from posrec.progress import SilentProgress, TerminalProgress
     from posrec.training.distributed.world import joined
 
     chosen = parse_pairs(settings or [])
@@ -110,16 +93,13 @@ def train(
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    dataset: Annotated[Path, typer.Argument(help="The prepared dataset whose test part is ranked.")],
+    run: RunFolder,
+    dataset: Path = Argument(..., help="The prepared dataset whose test part is ranked."),
     model: ModelOption = None,
     encoding: EncodingOption = None,
-    match_ids: Annotated[
-        bool,
-        typer.Option(
-            "--match-ids", help="The dataset has other items: match them by id, and write nothing to the run."
-        ),
-    ] = False,
+    match_ids: bool = Option(
+        False, "--match-ids", help="The dataset has other items: match them by id, write nothing."
+    ),
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -128,10 +108,8 @@ def evaluate(
 
     Example: posrec evaluate runs/first shop
     """
-    from posrec.cli.tables import metrics_table
     from posrec.data.dataset import load
     from posrec.fitting.evaluate_run import evaluate_run
-    from posrec.progress import TerminalProgress
     from posrec.runs.run import load_run
 
     opened, data = load_run(run, model, encoding), load(dataset)
@@ -148,8 +126,7 @@ def doctor(as_json: Json = False) -> None:
 
     Example: posrec doctor
     """
-    from posrec.cli.tables import doctor_table
     from posrec.doctor import diagnose
 
-    diagnosis = diagnose()
-    show(diagnosis.as_json(), doctor_table(diagnosis), as_json)
+    found = diagnose()
+    show(found, doctor_table(found), as_json)

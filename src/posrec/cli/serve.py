@@ -3,22 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, say
+from posrec.cli.options import Device, EncodingOption, ModelOption, Overwrite, RunFolder, Threads
+from posrec.cli.printing import say
 from posrec.errors import InputError, not_installed, plural
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    onnx: Annotated[Path | None, typer.Option(help="Write the model as this ONNX file.", show_default=False)] = None,
-    index: Annotated[
-        Path | None, typer.Option(help="Write its item vectors as this faiss index.", show_default=False)
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="key=value for the search: index, recall, lists, probes. Can be repeated."),
-    ] = None,
+    run: RunFolder,
+    onnx: Path | None = Option(None, help="Write the model as this ONNX file."),
+    index: Path | None = Option(None, help="Write its item vectors as this faiss index."),
+    settings: list[str] | None = Option(None, "--set", help="key=value of the search: index, recall, lists, probes."),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     overwrite: Overwrite = False,
@@ -58,20 +54,16 @@ def export(
 
 SessionStore = Annotated[
     str | None,
-    typer.Option(
+    Option(
         envvar="POSREC_SESSION_STORE",
-        show_envvar=True,
         help="Where sessions are stored: sqlite:FILE, or redis://HOST:PORT/DB (Redis or Valkey).",
     ),
 ]
 
 
 def forget(
-    visitor: Annotated[
-        list[str],
-        typer.Option(help="The id of a visitor or a session, as the shop has sent it. Can be repeated."),
-    ],
-    feedback: Annotated[Path | None, typer.Option(help="A folder that posrec serve --feedback has written.")] = None,
+    visitor: list[str] = Option(..., help="The id of a visitor or a session, as the shop sent it. Can be repeated."),
+    feedback: Path | None = Option(None, help="A folder that posrec serve --feedback has written."),
     session_store: SessionStore = None,
 ) -> None:
     """Erase what is stored of visitors: their stored sessions, and their rows of feedback.
@@ -98,58 +90,29 @@ def forget(
 
 
 def serve(
-    run: Annotated[list[Path], typer.Argument(help="A run folder; several share the sessions, see --split.")],
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free one.", min=0, max=65535)] = 8000,
-    workers: Annotated[int, typer.Option(help="The number of processes that share the port.", min=1, max=256)] = 1,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="POSREC_API_KEY", help="Refuse requests without this key.", show_envvar=True)
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(envvar="POSREC_API_KEY_FILE", help="The file with the key.", show_envvar=True)
-    ] = None,
+    run: list[Path] = Argument(..., help="A run folder; several share the sessions, see --split."),
+    host: str = Option("127.0.0.1", help="The address to listen on; 0.0.0.0 for all."),
+    port: int = Option(8000, help="The port to listen on; 0 for any free one.", min=0, max=65535),
+    workers: int = Option(1, help="The number of processes that share the port.", min=1, max=256),
+    api_key: str | None = Option(None, envvar="POSREC_API_KEY", help="Refuse requests without this key."),
+    api_key_file: Path | None = Option(None, envvar="POSREC_API_KEY_FILE", help="The file with the key."),
     session_store: SessionStore = None,
-    max_length: Annotated[
-        int, typer.Option(help="Refuse longer sessions; the model reads the latest clicks.", min=1, max=10_000)
-    ] = 10_000,
-    max_body: Annotated[int, typer.Option(help="Refuse larger requests, in bytes.", min=1024)] = 2 << 20,
-    request_timeout: Annotated[
-        float,
-        typer.Option(
-            "--request-timeout", help="Seconds a client may take to send a request or read an answer.", min=0.1
-        ),
-    ] = 10.0,
-    queue: Annotated[
-        int, typer.Option(help="How many plain requests' work may wait in a worker; more gets 503.", min=1)
-    ] = 128,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Answer requests for this host name, or * for all. Can be repeated. See docs/serving.md."),
-    ] = None,
-    deny_file: Annotated[
-        Path | None, typer.Option(help="Never recommend the items of this file, one id per line; read again on change.")
-    ] = None,
-    allow_file: Annotated[
-        Path | None, typer.Option(help="Recommend only the items of this file, one id per line; read again on change.")
-    ] = None,
-    items: Annotated[
-        Path | None,
-        typer.Option(help="Columns of the items (stock, price) in place of the run's; read again on change."),
-    ] = None,
-    feedback: Annotated[
-        Path | None, typer.Option(help="Write what POST /v1/feedback receives to Parquet files in this folder.")
-    ] = None,
-    keep_feedback: Annotated[
-        str | None, typer.Option(help="Delete files of --feedback that are older, such as 90d; none by default.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="The runs' shares of the sessions, such as 90,10; equal by default.")
-    ] = None,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
-    onnx: Annotated[bool, typer.Option(help="Compute with the run's export; --no-onnx with torch.")] = True,
+    max_length: int = Option(10_000, help="Refuse longer sessions; models read the latest clicks.", min=1, max=10_000),
+    max_body: int = Option(2 << 20, help="Refuse larger requests, in bytes.", min=1024),
+    request_timeout: float = Option(10.0, help="Seconds to send a request or to read an answer.", min=0.1),
+    queue: int = Option(128, help="How many plain requests' work may wait in a worker; more gets 503.", min=1),
+    allow_origin: list[str] | None = Option(None, help="Allow web pages of this origin (CORS). Can be repeated."),
+    allow_host: list[str] | None = Option(
+        None, help="Answer requests for this host name, or * for all. Can be repeated."
+    ),
+    deny_file: Path | None = Option(None, help="Never recommend these items: a file of ids; read again on change."),
+    allow_file: Path | None = Option(None, help="Recommend only these items: a file of ids; read again on change."),
+    items: Path | None = Option(None, help="Columns of the items, such as stock; read again on change."),
+    feedback: Path | None = Option(None, help="Write what POST /v1/feedback receives to Parquet files in this folder."),
+    keep_feedback: str | None = Option(None, help="Delete files of --feedback that are older, such as 90d."),
+    split: str | None = Option(None, help="The runs' shares of the sessions, such as 90,10; equal by default."),
+    log_requests: bool = Option(False, "--log-requests", help="Log every request."),
+    onnx: bool = Option(True, help="Compute with the run's export; --no-onnx with torch."),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     device: Device = "cpu",

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import groupby, zip_longest
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -14,9 +14,6 @@ from posrec.errors import plural
 from posrec.progress import printable
 
 if TYPE_CHECKING:
-    from posrec.config import DescribedSetting
-    from posrec.data.dataset import PreparedDataset
-    from posrec.doctor import Diagnosis
     from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
 
@@ -47,16 +44,6 @@ def counts_line(manifest: dict[str, Any]) -> str:
     return f"{', '.join(parts)}; {plural(counts['items'], 'item')}.\nFingerprint {manifest['fingerprint']}."
 
 
-def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
-    """Some test sessions, click by click, one column each."""
-    headings = [Column(f"session {number}", no_wrap=True) for number in sessions]
-    table = Table(*headings, box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
-    for row in zip_longest(*columns, fillvalue=""):
-        table.add_row(*row)
-    return table
-
-
 def stats_table(figures: dict[str, Any]) -> Table:
     """The figures of `posrec stats`, with small bars for the distribution of lengths."""
     headings = (Column(style="bold"), Column(justify="right"), Column(style="dim"))
@@ -84,7 +71,6 @@ def stats_table(figures: dict[str, Any]) -> Table:
     shares = ", ".join(f"top {top} take {share:.0%}" for top, share in popularity["share_of_top"].items())
     table.add_row("popularity", f"{popularity['gini']:.2f}", f"Gini; {shares} of the clicks")
     table.add_row("fingerprint", "", figures["fingerprint"])
-    table.add_section()
     if by_day := figures["clicks_by_day"]:
         days = list(by_day)
         table.add_row("days with clicks", f"{len(days):,}", f"{days[0]} to {days[-1]}; a sign a day, by clicks:")
@@ -93,7 +79,6 @@ def stats_table(figures: dict[str, Any]) -> Table:
             levels = (clicks.get(day, 0) / max(by_day.values()) for day in range(1, max(clicks) + 1))
             signs = "".join(HEIGHTS[math.ceil(level * (len(HEIGHTS) - 1))] for level in levels)
             table.add_row(month, f"{sum(clicks.values()):,}", signs)
-        table.add_section()
     most = max(figures["length_histogram"].values())
     for length, count in figures["length_histogram"].items():
         table.add_row(f"length {length}", f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))
@@ -107,7 +92,7 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     return table
 
 
-def settings_table(title: str, own: "Sequence[DescribedSetting]", training: "Sequence[DescribedSetting]") -> Group:
+def settings_table(title: str, own: list[tuple[str, Any, str]], training: list[tuple[str, Any, str]]) -> Group:
     """The settings of a model and of its training, each with its default."""
     parts: list[str | Table] = [title]
     for name, settings in (("setting", own), ("of training", training)):
@@ -171,25 +156,22 @@ def best_table(pairs: "Sequence[PairedTest]") -> Table:
     return table
 
 
-def doctor_table(diagnosis: "Diagnosis") -> Table:
-    from posrec.doctor import GIB
-
+def doctor_table(found: dict[str, Any]) -> Table:
+    """What `posrec.doctor.diagnose` found."""
+    gib = 2**30
     table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
-    table.add_row("posrec", diagnosis.posrec)
-    table.add_row("python", diagnosis.python)
-    table.add_row("system", diagnosis.system)
-    memory = f"{diagnosis.memory / GIB:.1f} GiB of memory"
-    table.add_row("CPU", f"{diagnosis.cores} usable cores, {plural(diagnosis.threads, 'thread')}, {memory}")
-    table.add_row("GPU", "; ".join(diagnosis.gpus) or "none; posrec computes on the CPU")
-    table.add_row("disk", f"{diagnosis.free_disk / GIB:.1f} GiB free in this folder")
-    table.add_section()
-    for package in diagnosis.required:
-        table.add_row(package.name, f"{package.version or 'not installed'} (posrec needs {package.wanted or 'any'})")
-    table.add_section()
-    for extra in diagnosis.extras:
-        state = "installed" if not extra.missing else f"pip install 'posrec[{extra.name}]' for {extra.gives}"
-        table.add_row(f"extra {extra.name}", state)
-    table.add_section()
-    for problem in diagnosis.problems or ["none found"]:
-        table.add_row("problem" if diagnosis.problems else "problems", problem)
+    for name in ("posrec", "python", "system"):
+        table.add_row(name, found[name])
+    cores, threads = f"{found['cores']} usable cores", plural(found["threads"], "thread")
+    table.add_row("CPU", f"{cores}, {threads}, {found['memory'] / gib:.1f} GiB of memory")
+    table.add_row("GPU", "; ".join(found["gpus"]) or "none; posrec computes on the CPU")
+    table.add_row("disk", f"{found['free_disk'] / gib:.1f} GiB free in this folder")
+    for package in found["required"]:
+        installed, wanted = package["version"] or "not installed", package["wanted"] or "any"
+        table.add_row(package["name"], f"{installed} (posrec needs {wanted})")
+    for extra in found["extras"]:
+        install = f"pip install 'posrec[{extra['name']}]' for {extra['gives']}"
+        table.add_row(f"extra {extra['name']}", install if extra["missing"] else "installed")
+    for problem in found["problems"] or ["none found"]:
+        table.add_row("problem" if found["problems"] else "problems", problem)
     return table

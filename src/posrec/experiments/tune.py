@@ -24,7 +24,7 @@ from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_sett
 from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed, imported, plural
-from posrec.fitting.fit import network_builder, require_validation_part
+from posrec.fitting.fit import build_network, require_validation_part
 from posrec.io import write_json
 from posrec.io.executor import ThisProcess
 from posrec.models.base import CountingModel, SessionModel
@@ -208,7 +208,7 @@ class Search:
         training.check()
         device = choose_device(self.device)
         torch.manual_seed(training.seed)
-        network = network_builder(self.spec, model_config, data, World())()
+        network = build_network(self.spec, model_config, data, World())
         if isinstance(network, CountingModel):
             part = data.fitting
             network.count(part.items[: part.clicks], part.offsets)

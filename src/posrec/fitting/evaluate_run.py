@@ -57,32 +57,18 @@ def evaluate_run(
     progress: Progress | None = None,
     match_ids: bool = False,
 ) -> Evaluation:
-    """Evaluate a run on the test part of a dataset, and write metrics.json and ranks.npy into its folder.
+    """As `evaluate`, for a run; metrics.json and ranks.npy are written into its folder.
 
-    Args:
-        run: the run, from `load_run`.
-        data: a dataset with the same items as the one that the run was trained on.
-        device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
-        match_ids: allow a dataset with other items, as a later one of the same shop. Items are matched by their ids,
-            and a target that the run does not know is a miss. Nothing is written.
-
-    Returns:
-        The metrics, and the rank of every test target.
-
-    Raises:
-        InputError: if the dataset has other items than the run, no test part, or test sessions that the run may have
-            been trained on.
+    With `match_ids` the dataset may have other items, as a later one of the same shop. Items are matched by their ids,
+    a target that the run does not know is a miss, and nothing is written.
     """
-    progress = progress or default_progress()
+    chosen, progress = choose_device(device), progress or default_progress()
+    check_evaluable(run, data, match_ids)
+    model = run.model.to(chosen)
     if match_ids:
-        data.require_test_part()
-        check_not_trained_on(run, data)
-        return evaluate_matched(run, data, choose_device(device), progress)
-    check_evaluable(run, data)
-    chosen = choose_device(device)
-    outcome = rank_test_part(run.model.to(chosen), data, chosen, progress)
-    if world_of(run.model).is_first:
+        return evaluate_matched(run, data, chosen, progress)
+    outcome = rank_test_part(model, data, chosen, progress)
+    if world_of(model).is_first:
         write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
@@ -92,9 +78,18 @@ def evaluate_finished(
 ) -> Evaluation:
     """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are used if they are
     those of the same test samples; otherwise its model ranks them. With `match_ids` it may have other items."""
-    stored = stored_evaluation(path, data)
-    if stored is not None:
-        return stored
+    reader, config = open_finished(path)
+    metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
+    if [metrics.get(name) for name in ("dataset", "samples", "ranking")] == [data.fingerprint, len(data.test), RANKING]:
+        ranks = torch.from_numpy(reader.array(RANKS))
+        lengths = data.test.clicks_before(torch.arange(len(data.test)))
+        others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
+        return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
+    if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
+        raise InputError(
+            f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
+            "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
+        )
     progress.message(f"{path} has no stored ranks of the test samples of {data.path}; its model ranks them")
     run = load_run(path)
     if match_ids and run.vocabulary.ids != data.vocabulary.ids:
@@ -102,28 +97,11 @@ def evaluate_finished(
     return evaluate(Recommender(run, device), data, progress)
 
 
-def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
-    """The stored metrics and ranks of a finished run; None if they are not those of all test samples of `data`."""
-    reader, config = open_finished(path)
-    metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
-    recorded = [metrics.get(name) for name in ("dataset", "samples", "ranking")]
-    if recorded != [data.fingerprint, len(data.test), RANKING]:
-        if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
-            raise InputError(
-                f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
-                "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
-            )
-        return None
-    ranks = torch.from_numpy(reader.array(RANKS))
-    lengths = data.test.clicks_before(torch.arange(len(data.test)))
-    others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
-    return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
-
-
-def check_evaluable(run: Run, data: PreparedDataset) -> None:
-    """Raise an InputError if the dataset has no test part or other items than the run."""
+def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) -> None:
+    """Raise an InputError if the dataset has no test part, other items than the run, or sessions that it knows."""
     data.require_test_part()
-    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+    same_items = run.config.get("dataset") == data.fingerprint or run.vocabulary.ids == data.vocabulary.ids
+    if not (match_ids or same_items):
         raise InputError(
             f"{run.path} was trained on other items (dataset {str(run.config.get('dataset'))[:12]}) than {data.path} "
             f"has (dataset {data.fingerprint[:12]}); evaluate it on its own dataset, or match the items by id with "
@@ -167,6 +145,5 @@ def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, prog
     test = replace(data.test, items=translated[data.test.items.long()])
     popularity = torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
-    run.model.to(device).eval()
-    outcome = rank_all(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)
+    outcome = rank_all(run.model.eval(), test.to(device), known, run.model.config.max_length, clicks, progress)
     return replace(outcome, dataset=data.fingerprint)

@@ -102,19 +102,14 @@ def fit_run(
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
     Args:
-        data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec (docs/own_model.md); None is the
-            model of the run `start_from`, or posrec-plus.
+        data, model, device, progress, keep_items: as for `posrec.fit`.
         out: the run folder to create, or to continue with `resume`.
         settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
-        device: "cpu", "cuda", or "auto": a GPU if there is one.
         resume: continue the run in `out` from its latest checkpoint; the dataset and all settings must be the same.
-        progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
-        start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
-            are not given are then the run's own, at a tenth of its learning rate.
-        keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
+        start_from: as for `posrec.fit`; settings that are not given are then the run's own, at a tenth of its learning
+            rate.
         world: the processes that train together (docs/scaling.md), each of which calls this function; the first
             writes the run. The model of the run that is returned holds the item vectors of its process alone.
         export: write the export for serving too, as the last step, which takes some seconds (docs/serving.md). A run
@@ -135,9 +130,8 @@ def fit_run(
         imported("torch.utils.tensorboard", "--track", "track")  # fail before the training rather than in it
     with out_of_memory_hint(advice(job)):
         torch.manual_seed(job.training.seed)
-        network = job.build()
-        start = warm_start(job, network, progress)
-        config = job.config_of(network)
+        network = job.build()  # what can't be built is refused before anything is written
+        start, config = warm_start(job, progress), job.config()
         check_same_in_all(config, place)
         with run_folder(job, config, place):
             if isinstance(network, SessionModel) and job.training.protocol == "refit":
@@ -148,7 +142,11 @@ def fit_run(
             if world.is_first:
                 finish_run(place.run)
         run = open_run(job, config, place)
-        evaluation = evaluate_if_possible(run, job.data, device, progress)
+        if job.data.test.sessions:
+            evaluation = evaluate_run(run, job.data, device, progress)
+        else:
+            progress.message(f"{data.path} has no test part, so the run was not evaluated")
+            evaluation = Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
     if export and world.is_alone:
         add_export(run, progress)
     elif export and world.is_first:
@@ -166,12 +164,19 @@ class Job:
     training: Settings
     data: PreparedDataset
     before: Run | None
-    build: Callable[[], Model]
+    world: World
 
-    def config_of(self, network: Model) -> dict[str, Any]:
+    @property
+    def items(self) -> int:
+        return items_of(self.model_config, self.data)
+
+    def build(self) -> Model:
+        return build_network(self.spec, self.model_config, self.data, self.world)
+
+    def config(self) -> dict[str, Any]:
         """The config.json of the run."""
         more = {} if self.before is None else {STARTED_FROM: origin(self.before)}
-        return {**run_config(self.name, self.model_config, self.training, self.data, network.items), **more}
+        return {**run_config(self.name, self.model_config, self.training, self.data, self.items), **more}
 
 
 def plan_job(
@@ -196,7 +201,9 @@ def plan_job(
     if before is not None:
         check_same_model(before, name)
         if keep_items:
-            data = with_items_of_run(data, before, progress)
+            clicked, data = data.train_items, with_items_of(data, before.vocabulary, before.model.items)
+            count = plural(data.train_items - clicked, "item")
+            progress.message(f"keeping {count} of the run that the dataset does not have")
         configs = inherited_settings(before, spec)
     model_config, training = split_settings(settings, *configs)
     training.check()
@@ -204,23 +211,14 @@ def plan_job(
         raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
     if spec.is_trained and training.protocol != "paper":
         require_validation_part(data)
-    build = network_builder(spec, model_config, data, world)
-    return Job(name, spec, model_config, training, data, before, build)
+    return Job(name, spec, model_config, training, data, before, world)
 
 
-def with_items_of_run(data: PreparedDataset, before: Run, progress: Progress) -> PreparedDataset:
-    """The dataset with the items of a run that it does not have."""
-    extended = with_items_of(data, before.vocabulary, before.model.items)
-    count = plural(extended.train_items - data.train_items, "item")
-    progress.message(f"keeping {count} of the run that the dataset does not have")
-    return extended
-
-
-def warm_start(job: Job, network: Model, progress: Progress) -> WarmStart | None:
+def warm_start(job: Job, progress: Progress) -> WarmStart | None:
     """The start from the weights of another run, if there is one."""
     if job.before is None:
         return None
-    start = WarmStart(job.before, job.data.vocabulary, network.items, job.data.trained_until is not None)
+    start = WarmStart(job.before, job.data.vocabulary, job.items, job.data.trained_until is not None)
     for text in start.messages(job.data, job.training.protocol):
         progress.message(text)
     return start
@@ -242,41 +240,28 @@ def open_run(job: Job, config: dict[str, Any], place: Place) -> Run:
     if place.world.is_alone:
         encoding = getattr(job.model_config, "encoding", None)
         return load_run(place.run, job.spec, encoding if isinstance(encoding, OwnEncoding) else None)
-    network = build_model(job.spec, config["items"], job.model_config, place.world)
+    network = keep_own_rows(job.spec.build(job.items, job.model_config), place.world)
     assert isinstance(network, SessionModel)
     load_weights(place.run, network.to(place.device).eval())
     popularity = torch.bincount(job.data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
     return Run(place.run, lambda: network, job.data.vocabulary, config, popularity.numpy())
 
 
-def evaluate_if_possible(run: Run, data: PreparedDataset, device: str, progress: Progress) -> Evaluation:
-    if data.test.sessions:
-        return evaluate_run(run, data, device, progress)
-    progress.message(f"{data.path} has no test part, so the run was not evaluated")
-    return Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+def items_of(model_config: Any, data: PreparedDataset) -> int:
+    """The number of items of a model; it has those of the items file too if it reads attributes."""
+    return data.recommendable_items if getattr(model_config, "attributes", None) else data.train_items
 
 
-def network_builder(spec: ModelSpec, model_config: Any, data: PreparedDataset, world: World) -> Callable[[], Model]:
-    """Builds the model for the items of a dataset; with those of the items file if it reads attributes."""
-    columns = asdict(model_config).get("attributes")
-    if not columns:
-        return lambda: build_model(spec, data.train_items, model_config, world)
-    items = data.recommendable_items
-    attributes = encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items)
-
-    def build() -> Model:
-        network = build_model(spec, items, model_config, world)
-        assert isinstance(network, SessionModel)
-        network.describe(attributes)
-        return network
-
-    return build
-
-
-def build_model(spec: ModelSpec, items: int, model_config: Any, world: World) -> Model:
-    """The model for items 1..items. Where several processes train together, it holds this process's item vectors."""
+def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset, world: World) -> Model:
+    """The model for the items of a dataset. Of several processes that train together, each holds its own items."""
+    items = items_of(model_config, data)
     network = spec.build(items, model_config)
-    return network if world.is_alone else keep_own_rows(network, world)
+    if not world.is_alone:
+        network = keep_own_rows(network, world)
+    if columns := getattr(model_config, "attributes", None):
+        assert isinstance(network, SessionModel)
+        network.describe(encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items))
+    return network
 
 
 def require_validation_part(data: PreparedDataset) -> None:

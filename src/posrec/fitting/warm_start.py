@@ -109,7 +109,11 @@ class WarmStart(Start):
             elif before is not None and before.shape == new.shape:
                 weights[name] = before.to(new)
             elif name in parameters:
-                raise InputError(f"{self.run.path} can't be the start: {mismatch(name, before, new)}")
+                shape = "nothing" if before is None else tuple(before.shape)
+                raise InputError(
+                    f"{self.run.path} can't be the start: {name} would have the shape {tuple(new.shape)}, and the run "
+                    f"has {shape}; use the run's own settings of the model (d, max_length, ...)"
+                )
         model.load_saved_weights(weights)
 
     def set_moments(self, model: SessionModel, optimizer: torch.optim.Optimizer) -> None:
@@ -160,14 +164,6 @@ def item_tables(model: SessionModel) -> set[str]:
     return {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, ItemTable)}
 
 
-def mismatch(name: str, before: Tensor | None, new: Tensor) -> str:
-    """Why a weight can't be copied."""
-    if before is None:
-        return f"it has no {name}; use the run's own settings of the model"
-    shapes = " and ".join(" x ".join(map(str, tensor.shape)) for tensor in (new, before))
-    return f"{name} would have the shapes {shapes}; use the run's own settings of the model (d, max_length, ...)"
-
-
 def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     """The model's settings and those of its training, unless others are given: the run's own, but for a warm start.
 
@@ -181,10 +177,10 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     return run.model.config, training
 
 
-def origin(run: Run) -> dict[str, str]:
+def origin(run: Run) -> dict[str, Any]:
     """What config.json says about the run that training started from."""
-    where = {"run": str(run.path.resolve()), "dataset": run.config.get("dataset", "")}
-    return {**where, "weights": run.sha256.get(WEIGHTS, "")}
+    dataset, weights = run.config.get("dataset", ""), run.sha256.get(WEIGHTS, "")
+    return {"run": str(run.path.resolve()), "dataset": dataset, "weights": weights}
 
 
 def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None, encoding: Any) -> Run | None:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,15 +58,10 @@ def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
         raise InputError(f"{path} is a folder; name a file")
     refuse_unwritable(path)
     path = path.resolve() if path.is_symlink() else path
-    with temporary(path, create_file) as unfinished:
+    with temporary(path, partial(Path.touch, exist_ok=False)) as unfinished:
         yield unfinished
         refuse_existing()  # another process may have been quicker
         give_name(unfinished, path)
-
-
-def create_file(path: Path) -> None:
-    """Create an empty file with the permissions that the user's umask leaves."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
 
 
 def give_name(unfinished: Path, path: Path) -> None:
@@ -82,7 +78,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     is opened without waiting, must be a regular one, and is read to the size that it then has.
     """
     try:
-        with open(path, "rb", opener=open_without_waiting) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise InputError(f"{path} is not a regular file; copy or make the folder again")
@@ -95,10 +91,6 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
         raise no_permission(path, error) from None
     except OSError as error:
         raise InputError(f"{path} can't be read ({error.strerror or error})") from None
-
-
-def open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def os_error_in(error: Exception) -> OSError | None:
@@ -135,10 +127,8 @@ def parse_json(content: bytes, path: Path) -> Any:
     """`content` is that of the file `path`, which an error names."""
     try:
         return json.loads(content.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (RecursionError, ValueError) as error:  # also nested too deeply, or a number of thousands of digits
         raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
-        raise InputError(f"{path} can't be read ({error}); it was damaged or written by something else") from None
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:

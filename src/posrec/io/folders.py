@@ -48,22 +48,17 @@ def require_folder(folder: Path, marker: str) -> None:
     except OSError:
         pass
     kind, command = KINDS[marker]
-    if not folder.exists():
-        raise InputError(f"{folder} is not a {kind}: it does not exist; check the path, or make one with {command}")
-    if folder.is_file():
-        raise InputError(f"{folder} is a file, not a {kind}; make one with {command}")
     (other,) = KINDS.keys() - {marker}
+    found = f"has no {marker}" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
     if (folder / other).is_file():
-        raise InputError(f"{folder} is a {KINDS[other][0]}, not a {kind}; name a folder that {command} has written")
-    raise InputError(f"{folder} is not a {kind} (it has no {marker}); make one with {command}")
+        found = f"is a {KINDS[other][0]}"
+    raise InputError(f"{folder} is not a {kind} (it {found}); check the path, or make one with {command}")
 
 
 def refuse_existing(folder: Path, overwrite: bool = False, marker: str = DATASET) -> None:
     """Fail before the work rather than after it. Only a folder that contains `marker` may be overwritten."""
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise InputError(f"{folder} exists already; name another folder, remove it, or pass --overwrite")
-    if folder.is_symlink() and not folder.exists():
-        raise InputError(f"{folder} is a link to nothing; remove it, or name another folder")
     if folder.exists() and not (folder / marker).exists():
         raise InputError(
             f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; remove it yourself"
@@ -151,7 +146,7 @@ def changing(folder: Path, *names: str) -> Iterator[None]:
     folder is locked, so that a reader that locks it too never sees it without them. Of an unfinished folder, which has
     no checksums, nothing is listed.
     """
-    if not (folder / CHECKSUMS).exists():
+    if not (folder / CHECKSUMS).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
         yield
         return
     with locked(folder):

@@ -30,23 +30,7 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
-    while True:
-        unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
-        # Until it is locked, another writer may take it for a leftover and remove it. Then begin again.
-        try:
-            create(unfinished)
-            lock = os.open(unfinished, os.O_RDONLY)
-        except FileExistsError:
-            continue
-        except FileNotFoundError:
-            if not path.parent.is_dir():
-                raise
-            continue
-        with suppress(OSError):  # not every file system has locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if unfinished.exists():
-            break
-        os.close(lock)
+    unfinished, lock = create_locked(path, create)
     try:
         yield unfinished
     except BaseException as error:
@@ -57,6 +41,21 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
         raise
     finally:
         os.close(lock)
+
+
+def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
+    """An unfinished file or folder beside `path`, and the handle that locks it. Until it is locked, another writer may
+    take it for a leftover and remove it; then another one is made."""
+    while True:
+        unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
+        create(unfinished)
+        with suppress(FileNotFoundError):
+            lock = os.open(unfinished, os.O_RDONLY)
+            with suppress(OSError):  # not every file system has locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if unfinished.exists():
+                return unfinished, lock
+            os.close(lock)
 
 
 @contextmanager
@@ -72,12 +71,8 @@ def remove_leftovers(folder: Path) -> None:
 
     Each is removed while it is locked, so that a writer that has just created it notices and starts again.
     """
-    try:
-        names = os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return
-    for leftover, found in ((folder / name, UNFINISHED.fullmatch(name)) for name in names):
-        if found is None:
+    for leftover in folder.glob(".*.unfinished-*"):
+        if (found := UNFINISHED.fullmatch(leftover.name)) is None:
             continue
         with suppress(OSError):  # its writer is alive, or it belongs to someone else
             handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for

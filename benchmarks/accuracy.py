@@ -12,13 +12,14 @@ by Holm's method over all rows and both metrics of a dataset.
 """
 
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from harness import parser_for, write_result
 from posrec.data.dataset import PreparedDataset, load
 from posrec.experiments.reproduce.grid import TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
-from posrec.experiments.reproduce.tables import Line, find_differences
+from posrec.experiments.reproduce.tables import find_differences
 from posrec.progress import TerminalProgress
 
 DATASETS = ("diginetica", "yoochoose1_64")
@@ -84,33 +85,34 @@ def main() -> None:
 
 def tested_rows(dataset: str, data: PreparedDataset, done: dict[str, JobResult], seeds: int) -> list[dict[str, Any]]:
     """Rows of posrec-plus: the metrics of every seed and their mean (x100), times, and how far it is from another."""
-    names = [(row, [job.name for job in jobs_of(row, dataset, seeds)]) for row in ROWS["posrec_plus"]]
-    lines = [Line(row, tuple(done[name] for name in of_row if name in done)) for row, of_row in names]
-    lines = [line for line in lines if line.results]
-    differences = find_differences(lines, PAIRS, data, METRICS)
+    results: dict[str, list[JobResult]] = {}
+    for row in ROWS["posrec_plus"]:
+        results[row.label] = [done[job.name] for job in jobs_of(row, dataset, seeds) if job.name in done]
+    differences = find_differences(results, PAIRS, data, METRICS)
     return [
         {
             "dataset": dataset,
             "fingerprint": data.fingerprint,
-            "row": line.row.label,
-            "model": line.row.model,
-            "settings": dict(line.row.settings),
-            "seeds": [result.record["seed"] for result in line.results],
-            "mean": {name: round(line.mean(name), 3) for name in line.results[0].record["metrics"]},
-            "by_seed": {name: line.values(name) for name in METRICS},
-            "total_seconds": [result.record["total_seconds"] for result in line.results],
+            "row": row.label,
+            "model": row.model,
+            "settings": dict(row.settings),
+            "seeds": [result.record["seed"] for result in runs],
+            "mean": {name: round(mean(run.metrics[name] for run in runs), 3) for name in runs[0].metrics},
+            "by_seed": {name: [run.metrics[name] for run in runs] for name in METRICS},
+            "total_seconds": [result.record["total_seconds"] for result in runs],
             "lower_than": {
-                one.metric: {
-                    "than": one.first,
-                    "by": round(one.difference, 3),
-                    "margin": round(one.margin, 3),
-                    "p": one.p,
+                one["metric"]: {
+                    "than": one["first"],
+                    "by": round(one["difference"], 3),
+                    "margin": one["margin"] and round(one["margin"], 3),
+                    "p": one["p"],
                 }
                 for one in differences
-                if one.second == line.row.label
+                if one["second"] == row.label
             },
         }
-        for line in lines
+        for row in ROWS["posrec_plus"]
+        if (runs := results[row.label])
     ]
 
 

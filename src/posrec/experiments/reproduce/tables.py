@@ -73,8 +73,10 @@ def mean_and_deviation(runs: Runs, metric: str) -> list[float]:
     return [round(value, 2) for value in (mean(values), *([stdev(values)] if len(values) > 1 else []))]
 
 
-def find_differences(runs_of: Mapping[str, Runs], pairs: Pairs, data: PreparedDataset) -> list[dict[str, Any]]:
-    """Test the pairs of which both rows have results, in each metric of TESTED; Holm's correction covers all.
+def find_differences(
+    runs_of: Mapping[str, Runs], pairs: Pairs, data: PreparedDataset, metrics: Sequence[str] = TESTED
+) -> list[dict[str, Any]]:
+    """Test the pairs of which both rows have results, in each of the metrics; Holm's correction covers all.
 
     A difference is in points of percent, and its margin is half the width of its 95 % interval; None where it is
     unknown, with one seed of a trained model.
@@ -83,7 +85,7 @@ def find_differences(runs_of: Mapping[str, Runs], pairs: Pairs, data: PreparedDa
     both_run = [(first, second) for first, second in pairs if runs_of[first] and runs_of[second]]
     sessions = session_of_samples(data.test)
     findings: list[dict[str, Any]] = []
-    for first, second, metric in ((*pair, metric) for pair in both_run for metric in TESTED):
+    for first, second, metric in ((*pair, metric) for pair in both_run for metric in metrics):
         over_sessions = compare_paired(mean_gains(first, metric), mean_gains(second, metric), sessions)
         over_seeds = [seed_error(runs_of[label], metric) for label in (first, second)]
         points, half, p = combine_errors(over_sessions, data.test.sessions, over_seeds)

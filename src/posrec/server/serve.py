@@ -36,7 +36,7 @@ from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
-from posrec.server.http.guard import Connection, limit_unread
+from posrec.server.http.connection import Connection, limit_unread
 from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event, log_seldom
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in

@@ -218,7 +218,7 @@ class Service:
     ) -> RecommendAnswer:
         """The answer for one session. `clicks` is called when the request can't be refused any more: it may store a
         click, which a client that asks again would store twice. `length` is the number of clicks where it is known."""
-        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue, length)
+        work = estimated_work(data, 1, len(request.body), loaded.recommender.catalogue, length)
         if work <= QUICK_WORK:
             with self.batcher.place(work):
                 plan = plan_of(loaded, data)
@@ -236,7 +236,7 @@ class Service:
         self.check_length(max(data.sessions, key=len))
         asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
         clicks = sum(map(len, data.sessions))
-        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue, clicks)
+        work = estimated_work(data, len(asked), len(request.body), asked[0][0].recommender.catalogue, clicks)
         together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []

@@ -18,9 +18,9 @@ from uvicorn.lifespan.off import LifespanOff
 
 from posrec.server import serve
 from posrec.server.batching import BackgroundQueue
-from posrec.server.http import guard
+from posrec.server.http import connection as module
 from posrec.server.http.application import Application
-from posrec.server.http.guard import KEEP_ALIVE, Connection
+from posrec.server.http.connection import KEEP_ALIVE, Connection
 from posrec.server.http.messages import Disconnected, Refused, Request
 from posrec.server.metrics import Metrics
 from posrec.server.settings import ServerSettings
@@ -207,15 +207,20 @@ def an_application(request_timeout: float = 10) -> Application:
     return Application(ServerSettings(("run",), request_timeout=request_timeout), Metrics(None), BackgroundQueue(1))
 
 
-@asynccontextmanager
-async def one_connection(
-    application: Application,
-) -> AsyncIterator[tuple[Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection in this process, whose `check` can be called with any time; and the client's side of it."""
+def a_server(application: Application) -> serve.Server:
     config = uvicorn.Config(application, log_config=None, proxy_headers=False)  # type: ignore[arg-type]
     config.load()
+    return serve.Server(config)
+
+
+@asynccontextmanager
+async def one_connection(
+    application: Application, server: serve.Server | None = None
+) -> AsyncIterator[tuple[Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection in this process, whose `check` can be called with any time; and the client's side of it."""
+    server = server or a_server(application)
     ours, theirs = socket.socketpair()
-    connection = Connection(config, uvicorn.Server(config).server_state, {})
+    connection = Connection(server.config, server.server_state, {})
     await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, theirs)
     reader, writer = await asyncio.open_connection(sock=ours)
     yield connection, reader, writer
@@ -232,19 +237,20 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
             return "done"
 
         async with one_connection(application) as (connection, reader, writer):
-            for sent, unfinished in ((request_head("GET", "/slow"), False), (b"GET /slow HT", True)):
+            for sent in (request_head("GET", "/slow"), b"GET /slow HT"):
                 writer.write(sent)
-                while not connection.unanswered or (connection.receiving_since is not None) != unfinished:
+                while not (connection.requests if sent.endswith(b"\n") else connection.unparsed):
                     await asyncio.sleep(0.001)
                 connection.check(time.monotonic() + 1000)
                 assert not connection.transport.is_closing()
             release.set()
-            return await reader.read()
+            answer = await reader.readuntil(b'"done"')
+            connection.check(time.monotonic() + 1000)
+            return answer + await reader.read()
 
     answer = asyncio.run(play())
     assert answer.startswith(b"HTTP/1.1 200 OK")
-    assert answer.endswith(b'"done"')
-    assert b"connection: close" in answer
+    assert b'"done"HTTP/1.1 408 ' in answer
 
 
 def test_an_overloaded_server_refuses_at_the_head_and_reads_on() -> None:
@@ -321,11 +327,11 @@ def test_a_refused_body_is_not_read_for_ever() -> None:
 def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:
     async def play() -> bytes:
         application = an_application(request_timeout=0)
-        async with one_connection(application) as (connection, reader, writer):
-            server = serve.Server(connection.config)
-            server.server_state, server.last_notified = connection.server_state, time.time() + 3600
+        server = a_server(application)
+        server.last_notified = time.time() + 3600
+        async with one_connection(application, server) as (connection, reader, writer):
             writer.write(b"GET /slow HT")
-            while connection.receiving_since is None:
+            while not connection.in_head:
                 await asyncio.sleep(0.001)
             await server.on_tick(0)
             return await reader.read()
@@ -341,12 +347,11 @@ def test_while_the_server_stops_an_unfinished_body_is_refused_in_time() -> None:
         async def work(data: dict[str, str]) -> None:
             raise AssertionError("the body is not complete")
 
-        async with one_connection(application) as (connection, reader, writer):
-            server = serve.Server(connection.config)
-            server.server_state, server.servers = connection.server_state, []
-            server.lifespan = LifespanOff(connection.config)
+        server = a_server(application)
+        server.servers, server.lifespan = [], LifespanOff(server.config)
+        async with one_connection(application, server) as (connection, reader, writer):
             writer.write(head("/work", 100) + b"{")
-            while not connection.unanswered:
+            while not connection.requests:
                 await asyncio.sleep(0.001)
             stopping = asyncio.create_task(server.shutdown())
             answer = await reader.read()
@@ -358,7 +363,7 @@ def test_while_the_server_stops_an_unfinished_body_is_refused_in_time() -> None:
 
 def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks the same as one that has closed its connection, for which no more is computed."""
-    monkeypatch.setattr(guard, "LEAVING_GRACE", 0.05)
+    monkeypatch.setattr(module, "LEAVING_GRACE", 0.05)
 
     async def play() -> bytes:
         application, has_left = an_application(), asyncio.Event()
@@ -381,7 +386,7 @@ def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatc
 
 def test_where_too_much_is_unread_the_largest_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client may read so slowly that it never ends, yet often enough."""
-    monkeypatch.setattr(guard, "MOST_UNREAD", 10 << 20)
+    monkeypatch.setattr(module, "MOST_UNREAD", 10 << 20)
 
     async def play() -> list[bool]:
         application = an_application()
@@ -394,15 +399,13 @@ def test_where_too_much_is_unread_the_largest_answer_is_given_up(monkeypatch: py
         async def small() -> str:
             return "x" * (4 << 20)
 
-        async with one_connection(application) as first, one_connection(application) as second:
-            server = serve.Server(first[0].config)
-            server.last_notified = time.time() + 3600
+        server = a_server(application)
+        async with one_connection(application, server) as first, one_connection(application, server) as second:
             for path, (connection, _, writer) in (("/large", first), ("/small", second)):
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
                 writer.write(request_head("GET", path))
                 while not connection.transport.get_write_buffer_size():
                     await asyncio.sleep(0.001)
-                server.server_state.connections.add(connection)
                 await server.on_tick(0)
             return [connection.transport.is_closing() for connection, _, _ in (first, second)]
 

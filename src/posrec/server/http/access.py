@@ -115,8 +115,8 @@ def allowed_hosts(listening: str, given: Sequence[str]) -> tuple[str, ...]:
 
     >>> allowed_hosts("127.0.0.1", [])
     ('localhost', '127.0.0.1', '[::1]')
-    >>> allowed_hosts("0.0.0.0", [])
-    ()
+    >>> allowed_hosts("0.0.0.0", []), allowed_hosts("127.0.0.1", ["*"])
+    ((), ())
     >>> allowed_hosts("0.0.0.0", ["Shop.example"])
     ('localhost', '127.0.0.1', '[::1]', 'shop.example')
     """

@@ -22,7 +22,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +117,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)
+        del self.parser  # which refers to this connection, so that the garbage collector would be needed
         if self.requests and not self.requests[0].complete and not self.sent:
             self.app.refuse(self.requests[0], Disconnected())
 
@@ -299,8 +300,7 @@ class Connection(asyncio.Protocol):
     # Time, number and stop
 
     def check(self, now: float) -> None:
-        """Close what has taken too long. Called about once a second for all connections: a timer for each would cost
-        more than the rest of a request's handling."""
+        """Close what has taken too long."""
         seconds, unread = self.app.settings.request_timeout, self.transport.get_write_buffer_size()
         if unread != self.unread:  # the client has read something
             self.unread, self.unread_since = unread, now
@@ -352,8 +352,13 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
 
-def limit_unread(connections: Iterable[Connection]) -> None:
-    """Close those with the most unread bytes where too many wait: a client that reads slowly may take for ever."""
+def check_all(connections: Sequence[Connection]) -> None:
+    """Close what has taken too long, and those with the most unread bytes where too many wait: a client that reads
+    slowly may take for ever. Called once a second: a timer for each connection would cost more than the rest of a
+    request's handling. The clock is not that of the day, which may be set back."""
+    now = time.monotonic()
+    for connection in connections:
+        connection.check(now)
     are_open = [connection for connection in connections if not connection.transport.is_closing()]
     by_unread = sorted(are_open, key=lambda connection: connection.unread)
     unread = sum([connection.unread for connection in by_unread])

@@ -69,15 +69,6 @@ def test_a_head_above_a_limit_is_refused(server: Server, headers: list[str]) -> 
             assert client.rest() == b""
 
 
-@pytest.mark.parametrize(("filters", "status"), [("x" * 10_000, 400), ("x" * 10_001, 422), ("%C3%9F" * 10_001, 431)])
-def test_a_long_filter_is_refused_with_a_documented_status(server: Server, filters: str, status: int) -> None:
-    """The last one is too long for the head too: a character of it has six bytes in an address."""
-    answer = ask(server, head("GET", f"/v1/similar/i3?filter={filters}"))
-    assert answer.status == status
-    document = ask(server, head("GET", "/openapi/openapi.json")).json()
-    assert str(status) in document["paths"]["/v1/similar/{item}"]["get"]["responses"]
-
-
 def test_the_second_request_of_a_connection_is_limited_too(server: Server) -> None:
     with Client(server) as client:
         client.sendall(head("GET", "/healthz") + head("GET", "/healthz", "X: " + "x" * LIMIT))

@@ -42,8 +42,8 @@ Handler = Callable[..., Awaitable[Any]]
 class Route:
     """`path` such as /v1/similar/{item}; without a `summary` the route is not part of the OpenAPI document.
 
-    `errors` are the statuses of its errors, for the document. `admit` raises Refused where the server has too much to
-    do already, whatever the body says. One that `writes` is closed to web pages of other sites.
+    One that has `not_found` answers 404 where what is asked for is not there. `admit` raises Refused where the server
+    has too much to do already, whatever the body says. One that `writes` is closed to web pages of other sites.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Route:
         summary: str = "",
         status: int = 200,
         media_type: bytes = JSON,
-        errors: tuple[int, ...] = (),
+        not_found: bool = False,
         admit: Callable[[], None] | None = None,
         writes: bool = False,
     ) -> None:
         self.method, self.path, self.handler, self.summary, self.status = method, path, handler, summary, status
-        self.media_type, self.errors, self.admit, self.writes = media_type, errors, admit, writes
+        self.media_type, self.not_found, self.admit, self.writes = media_type, not_found, admit, writes
         self.types: dict[str, Any] = get_type_hints(handler, include_extras=True)
         self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
         self.query_type = self.types.get("query")

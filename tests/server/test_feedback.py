@@ -233,13 +233,13 @@ def test_a_file_becomes_a_parquet_file_by_its_rows_and_by_its_age(
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path) -> None:
+    def full(path: Path, rows: pl.DataFrame) -> None:
         raise OSError("No space left on device")
 
     files = FeedbackFiles(tmp_path)
     files.write("run-1", "shown", ["a", "b"], None)
     with monkeypatch.context() as changed:
-        changed.setattr(module, "convert", full)
+        changed.setattr(module, "replace_parquet", full)
         convert_all(files)
     assert not list(tmp_path.glob("*.parquet"))
     files.write("run-1", "clicked", ["a"], None)  # goes on, in another file

@@ -79,17 +79,6 @@ def test_stock_and_prices_change_while_they_are_served(trained: Path, counted: P
         assert len(failures(server, path)) == 1
 
 
-def test_every_worker_reads_the_file_again(trained_with_export: Path, tmp_path: Path) -> None:
-    path = tmp_path / "items.csv"
-    write(path, {1})
-    with serving(trained_with_export, "--items", path, "--workers", 2, onnx=True) as server:
-        until(lambda: len(server.said("items read")) == 2)
-        write(path, {2})
-        until(lambda: len(server.said("items read")) == 4)
-        assert len({line["process"] for line in server.said("items read")}) == 2
-        assert [in_stock(server) for _ in range(20)] == [{2}] * 20
-
-
 def test_a_file_of_other_ids_changes_nothing_and_is_logged(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "items.csv"
     path.write_text("sku,stock\nx1,1\n")

@@ -2,8 +2,6 @@
 
 import http.client
 import json
-import logging
-import multiprocessing
 import os
 import signal
 import socket
@@ -11,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -70,37 +67,6 @@ def listening(server: Server) -> int:
     """The number of sockets that listen on the server's port."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{server.port:04X}") and row[3] == "0A" for row in rows)  # 0A is LISTEN
-
-
-def connect_when_serving(run: Path, outcome: Connection) -> None:
-    """In a process of its own: a worker that connects to itself at the moment in which it logs "serving"."""
-    from posrec.server.json_log import LOG
-    from posrec.server.serve import bind, run_worker
-    from posrec.server.settings import ServerSettings
-
-    bound = bind("127.0.0.1", 0, shared=True)
-
-    class Connecting(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage() == "serving":
-                with socket.socket() as client:
-                    outcome.send(client.connect_ex(bound.getsockname()))
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    LOG.addHandler(Connecting())
-    LOG.setLevel(logging.INFO)
-    run_worker(bound, ServerSettings((str(run),), onnx=False, workers=2))
-
-
-def test_a_worker_listens_when_it_logs_serving(trained: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.server.preloaded"])
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=connect_when_serving, args=(trained, theirs))
-    process.start()
-    theirs.close()
-    assert ours.recv() == 0  # EOFError where the worker ends without the line; errno.ECONNREFUSED if it does not listen
-    process.join()
 
 
 def test_kept_connections_are_shared_by_the_workers(server: Server) -> None:

@@ -146,50 +146,44 @@ class Batcher(BoundedQueue):
     async def run_forever(self) -> None:
         """Compute batches, whatever happens: memory may run out anywhere."""
         while True:
-            try:
-                await self.compute_batches()
-            except Exception as error:
-                for one in self.waiting:
-                    self.work -= one.work
-                    if not one.answer.done():
-                        one.answer.set_exception(error)
-                self.waiting.clear()
-                self.arrived.clear()
-
-    async def compute_batches(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
             await self.arrived.wait()
-            await self.wait_for_more()
-            batch = self.next_batch()
-            if not batch:
-                continue
-            began, self.computing = self.clock(), True
+            batch: list[Waiting] = []
             try:
-                work, is_full = sum([one.work for one in batch]), bool(self.waiting)
-                self.last_size = len(batch)
-                self.observe(len(batch), len(self.waiting))
-                queries = [one.query for one in batch]
-                if 0 < self.seconds_each * work < self.inline:
-                    answers = self.compute(queries)
-                else:
-                    answers = await loop.run_in_executor(self.thread, self.compute, queries)
-                for one, answer in zip(batch, answers, strict=True):
-                    if not one.answer.done():
-                        one.answer.set_result(answer)
-            except Exception as error:  # every request of the batch gets the error
+                await self.wait_for_more()
+                batch = self.next_batch()
+                if batch:
+                    self.computing = True
+                    await self.compute_batch(batch)
+            except Exception as error:
+                if not batch:  # it could not be chosen
+                    batch = [*self.waiting]
+                    self.waiting.clear()
+                    self.arrived.clear()
+                    self.work -= sum(one.work for one in batch)
                 for one in batch:
                     if not one.answer.done():
                         one.answer.set_exception(error)
-                self.last_end, self.computing = self.clock(), False
-                continue
-            before, self.last_end, self.computing = self.last_end, self.clock(), False
-            self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / work)
-            if is_full or work >= self.max_batch:
-                start = before if batch[0].since < before else began  # without a pause since the batch before, or not
-                self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / work)
-                self.limit_wait(self.seconds_each_busy)
+            self.computing = False
             await asyncio.sleep(0)  # let inline answers be sent before the next batch
+
+    async def compute_batch(self, batch: list[Waiting]) -> None:
+        began, work, is_full = self.clock(), sum([one.work for one in batch]), bool(self.waiting)
+        self.last_size = len(batch)
+        self.observe(len(batch), len(self.waiting))
+        queries = [one.query for one in batch]
+        if 0 < self.seconds_each * work < self.inline:
+            answers = self.compute(queries)
+        else:
+            answers = await asyncio.get_running_loop().run_in_executor(self.thread, self.compute, queries)
+        for one, answer in zip(batch, answers, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(answer)
+        before, self.last_end = self.last_end, self.clock()
+        self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / work)
+        if is_full or work >= self.max_batch:
+            start = before if batch[0].since < before else began  # without a pause since the batch before, or not
+            self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / work)
+            self.limit_wait(self.seconds_each_busy)
 
     async def wait_for_more(self) -> None:
         """Wait for more requests where the last batch suggests that they will come."""

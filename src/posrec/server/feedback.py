@@ -209,20 +209,6 @@ def append(file: FileIO, lines: bytes) -> None:
         raise RunFailed(f"feedback can't be written ({error.strerror})") from None
 
 
-def convert_and_close(file: FileIO | None) -> None:
-    """Turn a file of `take_files` into a Parquet file. Many rows take a second."""
-    if file is not None:
-        with file:  # its lock is held until the rows are converted
-            try_to_convert(Path(os.fsdecode(file.name)))
-
-
-def try_to_convert(path: Path) -> None:
-    try:
-        convert(path)
-    except Exception as error:  # the rows stay, and the next start converts them
-        log_event("feedback could not be written as Parquet", logging.ERROR, file=str(path), reason=str(error))
-
-
 def open_locked(folder: Path, now: float) -> FileIO:
     """A new file of rows. Its lock tells a file that is in use from one that a killed worker left behind."""
     name = f".open-{datetime.fromtimestamp(now, UTC):{TIME_IN_NAME}}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
@@ -235,23 +221,29 @@ def open_locked(folder: Path, now: float) -> FileIO:
 
 
 def convert_unused(path: Path) -> None:
-    with suppress(OSError), path.open("rb") as file:  # it is in use, or another worker has converted it
+    with suppress(OSError), FileIO(path) as file:  # it is in use, or another worker has converted it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.exists():
-            try_to_convert(path)
+            convert_and_close(file)
 
 
-def convert(path: Path) -> None:
-    """Write the rows of a file as Parquet beside it, then remove it. A last line that was cut off is left out."""
-    import polars as pl
+def convert_and_close(file: FileIO) -> None:
+    """Write the rows of a file as Parquet beside it, then remove it; its lock is held until then. Many rows take a
+    second. A last line that was cut off is left out."""
+    path = Path(os.fsdecode(file.name))
+    with file:
+        try:
+            import polars as pl
 
-    with locked(path.parent):
-        rows = [row for _, _, row in read_lines(path)]
-        if rows:
-            columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
-            name = path.stem.replace(".open-", "feedback-") + ".parquet"
-            replace_parquet(path.with_name(name), pl.DataFrame(columns, schema=feedback_schema()))
-        path.unlink()
+            with locked(path.parent):
+                rows = [row for _, _, row in read_lines(path)]
+                if rows:
+                    columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
+                    name = path.stem.replace(".open-", "feedback-") + ".parquet"
+                    replace_parquet(path.with_name(name), pl.DataFrame(columns, schema=feedback_schema()))
+                path.unlink()
+        except Exception as error:  # the rows stay, and the next start converts them
+            log_event("feedback could not be written as Parquet", logging.ERROR, file=str(path), reason=str(error))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, int, FeedbackRow]]:

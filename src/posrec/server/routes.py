@@ -37,11 +37,6 @@ from posrec.server.service import (
 from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
-ERRORS = (400, 401, 408, 413, 415, 422, 431, 503)
-WITH_404 = (*ERRORS, 404)
-OF_WRITING = (*WITH_404, 403)
-OF_DELETING = (400, 401, 403, 404, 408, 431, 503)
-PROBE_ERRORS = (400, 408, 431, 503)
 SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
 ROWS_PER_UNIT, FEW_ROWS = 50, 100  # of feedback; more than a few are written in the background
 
@@ -71,10 +66,10 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     app = Application(settings, service.metrics, service.background, service.running)
 
     recommend = "The best next items for a session"
-    app.route("POST", "/v1/recommend", recommend, errors=WITH_404, admit=service.batcher.refuse_more)(service.recommend)
-    app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)(service.recommend_batch)
+    app.route("POST", "/v1/recommend", recommend, not_found=True, admit=service.batcher.refuse_more)(service.recommend)
+    app.route("POST", "/v1/recommend/batch", "The same for many sessions")(service.recommend_batch)
 
-    @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
+    @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", not_found=True)
     async def similar(item: str, query: SimilarQuery, request: Request) -> SimilarAnswer:
         loaded = service.loaded(query.split_by or None)
         recommender = loaded.recommender
@@ -95,14 +90,9 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             answer: SimilarAnswer = await service.background.run(find, request.has_left)
         return answer
 
-    @app.route(
-        "POST",
-        "/v1/feedback",
-        "What became of an answer: shown, clicked, carted, bought",
-        status=202,
-        errors=OF_WRITING,
-        writes=True,
-    )
+    feedback_summary = "What became of an answer: shown, clicked, carted, bought"
+
+    @app.route("POST", "/v1/feedback", feedback_summary, status=202, not_found=True, writes=True)
     async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
         if service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
@@ -113,7 +103,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         with service.background.place(len(items) // ROWS_PER_UNIT):
             return FeedbackAnswer(await service.background.run(write_rows))
 
-    @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
+    @app.route("POST", "/v1/explain", "Why an item has its score", not_found=True)
     async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:
         recommender = service.loaded(data.split_by or first_click(data.session)).recommender
         require_item(recommender, str(data.item))
@@ -125,7 +115,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             )
         return answer
 
-    @app.route("GET", "/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
+    @app.route("GET", "/v1/items", "Items by a part of their id or title, the most clicked first")
     async def items(query: ItemsQuery, request: Request) -> ItemsAnswer:
         search = service.loaded().item_search
         if not query.query.strip():
@@ -134,7 +124,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         with service.background.place(FIND_WORK):
             return ItemsAnswer(await service.background.run(find, request.has_left))
 
-    @app.route("GET", "/v1/run", "What is being served", errors=ERRORS)
+    @app.route("GET", "/v1/run", "What is being served")
     async def run(query: RunQuery) -> RunAnswer:
         loaded = service.loaded(query.split_by or None)
         opened, ranker = loaded.recommender.run, loaded.recommender.ranker
@@ -159,29 +149,24 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         )
 
     click = "Add a click to a stored session, and get the best next items"
-    app.route("POST", "/v1/sessions/{session_id}/click", click, errors=OF_WRITING, writes=True)(service.click)
+    app.route("POST", "/v1/sessions/{session_id}/click", click, not_found=True, writes=True)(service.click)
 
-    @app.route(
-        "DELETE",
-        "/v1/sessions/{session_id}",
-        "Delete a stored session",
-        status=204,
-        errors=OF_DELETING,
-        writes=True,
-    )
+    delete = "Delete a stored session"
+
+    @app.route("DELETE", "/v1/sessions/{session_id}", delete, status=204, not_found=True, writes=True)
     async def delete_session(session_id: str) -> None:
         await service.stored_sessions().delete(session_id)
 
-    @app.route("GET", "/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
+    @app.route("GET", "/healthz", "The process is alive", media_type=TEXT)
     async def healthz() -> str:
         return "ok"
 
-    @app.route("GET", "/readyz", "A run is loaded", media_type=TEXT, errors=ERRORS)
+    @app.route("GET", "/readyz", "A run is loaded", media_type=TEXT)
     async def readyz() -> str:
         service.loaded()
         return "ready"
 
-    @app.route("GET", "/metrics", "Metrics for Prometheus", media_type=TEXT, errors=ERRORS)
+    @app.route("GET", "/metrics", "Metrics for Prometheus", media_type=TEXT)
     async def metrics() -> str:
         service.metrics.queue.set(len(service.batcher.waiting))
         return service.metrics.text()

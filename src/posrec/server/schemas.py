@@ -193,37 +193,19 @@ class ExplainAnswer(Struct):
     rank: int
     parts: list[Part]  # they add up to the score; empty for models whose score is not a sum
     clicks: list[ExplainedClick]
-    unknown: list[str]
+    unknown: tuple[str, ...]
     probability: float | None  # whose logarithm is the score; None for models without probabilities
     repeat_chance: float | None  # that the next click repeats an item of the session; likewise
 
     @classmethod
     def of(cls, why: Explanation, known: Sequence[int]) -> "ExplainAnswer":
         """`known`: the positions in the request's session of the clicks on known items."""
-        read = known[len(known) - len(why.clicks) :]
-        clicks = [
-            ExplainedClick(
-                item=click.item,
-                title=click.title,
-                position=position,
-                mean_attention=sum(click.attention.values()) / len(click.attention) if click.attention else None,
-                attention=dict(click.attention),
-                effect=click.effect,
-                rank_without=click.rank_without,
-            )
-            for position, click in zip(read, why.clicks, strict=True)
-        ]
-        return cls(
-            item=why.item,
-            title=why.title,
-            score=why.score,
-            rank=why.rank,
-            parts=[Part(name, value) for name, value in why.parts.items()],
-            clicks=clicks,
-            unknown=list(why.unknown),
-            probability=why.probability,
-            repeat_chance=why.repeat_chance,
-        )
+        clicks = []
+        for position, click in zip(known[len(known) - len(why.clicks) :], why.clicks, strict=True):
+            mean = sum(click.attention.values()) / len(click.attention) if click.attention else None
+            clicks.append(ExplainedClick(**vars(click), position=position, mean_attention=mean))
+        same = {name: getattr(why, name) for name in cls.__struct_fields__ if name not in ("parts", "clicks")}
+        return cls(**same, parts=[Part(name, value) for name, value in why.parts.items()], clicks=clicks)
 
 
 class ListedItem(Struct):

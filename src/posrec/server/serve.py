@@ -36,7 +36,7 @@ from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
-from posrec.server.http.guard import Connection, limit_unread
+from posrec.server.http.connection import Connection, check_all
 from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event, log_seldom
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in
@@ -188,6 +188,10 @@ def can_open_files() -> bool:
 
 
 class Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.checking = asyncio.create_task(self.keep_checking())  # until the event loop ends
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections that wait in the kernel first; it would reset them when the socket is closed."""
         loop, clients = asyncio.get_running_loop(), []
@@ -202,32 +206,14 @@ class Server(uvicorn.Server):
             await loop.connect_accepted_socket(
                 partial(Connection, self.config, self.server_state, self.lifespan.state), client
             )
-        checking = asyncio.create_task(self.keep_checking())
-        try:
-            await super().shutdown(sockets)
-        finally:
-            checking.cancel()
-
-    async def on_tick(self, counter: int) -> bool:
-        """Called every tenth of a second. uvicorn's own callback goes by the time of day, which may be set back."""
-        if counter % 10 == 0:
-            self.check_connections()
-        return await super().on_tick(counter)
+        await super().shutdown(sockets)
 
     async def keep_checking(self) -> None:
-        """While the server stops, uvicorn does not call `on_tick`."""
         while True:
-            self.check_connections()
+            if not can_open_files():
+                log_seldom(NO_FILES)
+            check_all([one for one in self.server_state.connections if isinstance(one, Connection)])
             await asyncio.sleep(1)
-
-    def check_connections(self) -> None:
-        if not can_open_files():
-            log_seldom(NO_FILES)
-        now = time.monotonic()
-        connections = [one for one in self.server_state.connections if isinstance(one, Connection)]
-        for connection in connections:
-            connection.check(now)
-        limit_unread(connections)
 
 
 def run_worker(bound: socket.socket, settings: ServerSettings) -> None:

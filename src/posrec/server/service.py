@@ -42,7 +42,7 @@ from posrec.server.schemas import (
     RecommendedItem,
     RecommendRequest,
 )
-from posrec.server.session_store import SessionStore, StoreUnavailable, open_store
+from posrec.server.session_store import SessionStore, SqliteSessions, StoreUnavailable, open_store
 from posrec.server.settings import ServerSettings, Split
 
 GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
@@ -132,7 +132,7 @@ class Service:
         watch = ThreadPoolExecutor(watchers, "posrec-watch")
         asyncio.get_running_loop().set_default_executor(watch)
         pools = {watch: watchers, self.batcher.thread: 1, self.background.thread: 1}
-        if self.store is not None and self.store.thread is not None:
+        if isinstance(self.store, SqliteSessions):
             pools[self.store.thread] = 1
         for pool, threads in pools.items():
             all_running = threading.Barrier(threads)
@@ -192,41 +192,37 @@ class Service:
         if data.session_id is not None:
             stored = await self.stored_sessions().clicks(data.session_id)
             session = [*stored, *session][-self.settings.max_length :]
-
-        async def clicks() -> list[Any]:
-            return session
-
         loaded = self.loaded(first_click(session) if key is None else key)
-        return await self.answer_one(loaded, data, clicks, request, len(session))
+        return await self.answer_one(loaded, data, request, session)
 
     async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
-        store = self.stored_sessions()
-
-        async def clicks() -> list[Any]:
-            return (await store.add(session_id, str(data.item)))[-self.settings.max_length :]
-
-        return await self.answer_one(self.loaded(session_id), data, clicks, request)
+        add_click = partial(self.stored_sessions().add, session_id, str(data.item))
+        return await self.answer_one(self.loaded(session_id), data, request, [], add_click)
 
     async def answer_one(
         self,
         loaded: LoadedRun,
         data: AnswerRequest,
-        clicks: Callable[[], Awaitable[list[Any]]],
         request: Request,
-        length: int = 0,
+        session: list[Any],
+        add_click: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> RecommendAnswer:
-        """The answer for one session. `clicks` is called when the request can't be refused any more: it may store a
-        click, which a client that asks again would store twice. `length` is the number of clicks where it is known."""
-        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue, length)
+        """The answer for one session, or for the one that `add_click` gives. That is called when the request can't be
+        refused any more: a client that asks again would store its click twice."""
+        work = estimated_work(data, 1, len(request.body), loaded.recommender.catalogue, len(session))
         if work <= QUICK_WORK:
-            with self.batcher.place(work):
-                plan = plan_of(loaded, data)
-                query = self.query(loaded, plan, await clicks())
+            self.batcher.refuse_more(work)
+            plan = plan_of(loaded, data)
+            if add_click is not None:
+                with self.batcher.place(work):
+                    session = (await add_click())[-self.settings.max_length :]
+            query = self.query(loaded, plan, session)
             return self.answer(query, await self.batcher.submit(query, work, request.has_left))
         with self.background.place(work):
             plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
-            asked = [(loaded, await clicks())]
-            return (await self.slow_answers(data, asked, {loaded: plan}, request))[0]
+            if add_click is not None:
+                session = (await add_click())[-self.settings.max_length :]
+            return (await self.slow_answers(data, [(loaded, session)], {loaded: plan}, request))[0]
 
     async def recommend_batch(self, data: BatchRequest, request: Request) -> BatchAnswer:
         """Some sessions at a time, so that other requests are not kept waiting."""
@@ -235,7 +231,7 @@ class Service:
         self.check_length(max(data.sessions, key=len))
         asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
         clicks = sum(map(len, data.sessions))
-        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue, clicks)
+        work = estimated_work(data, len(asked), len(request.body), asked[0][0].recommender.catalogue, clicks)
         together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
@@ -280,18 +276,21 @@ class Service:
     def answer(self, query: Query, ordered: Ordered) -> RecommendAnswer:
         loaded, key = query.loaded, None if self.feedback is None else self.feedback.key
         ids, title, fields = loaded.recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
-        items = [RecommendedItem(ids[number - 1], score, title(number)) for number, score in ordered.items]
-        if fields:
-            for item, (number, _) in zip(items, ordered.items, strict=True):
-                item.fields = values_of(number, fields)
-        for item in items[: ordered.pinned]:
-            item.pinned = True
-        explored = [item for item, (number, _) in zip(items, ordered.items, strict=True) if number in ordered.explored]
-        for item in explored:
-            item.explored = True
+        items = [
+            RecommendedItem(
+                ids[number - 1],
+                score,
+                title(number),
+                values_of(number, fields) if fields else None,
+                place < ordered.pinned,
+                number in ordered.explored,
+            )
+            for place, (number, score) in enumerate(ordered.items)
+        ]
+        explored = [item.item for item in items if item.explored]
         popular = not query.session.numbers
         loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
-        answer_id = new_answer_id(loaded.fingerprint, loaded.metrics.name, key, [item.item for item in explored])
+        answer_id = new_answer_id(loaded.fingerprint, loaded.metrics.name, key, explored)
         return RecommendAnswer(items, query.session.unknown, popular, answer_id, loaded.fingerprint)
 
     def check_length(self, session: list[Any]) -> None:

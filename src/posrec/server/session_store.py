@@ -10,10 +10,10 @@ import os
 import re
 import sqlite3
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -31,6 +31,7 @@ SQLITE, REDIS = "sqlite:", ("redis://", "rediss://", "unix://")  # how an addres
 MOST_BYTES = 1 << 30  # of a SQLite file; where it is full, the sessions that end first are deleted
 DELETED_AT_ONCE = 100  # sessions, so that others do not wait for long
 MOST_EVICTIONS = 20  # to make room for one session in a full file
+SQLITE_ERRORS = (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, OSError)  # a timeout is an OSError
 APPLICATION_ID = 0x706F7372  # "posr": by which SQLite files of ours are known
 TABLE = (
     "CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
@@ -52,45 +53,18 @@ class StoreUnavailable(Refused):
         super().__init__(503, "the session store can't be used now; send the whole session instead")
 
 
-class SessionStore(ABC):
-    """`on_error` is called with the reason whenever the store fails, and whoever asked gets StoreUnavailable."""
-
-    errors: tuple[type[Exception], ...] = (OSError, UnicodeDecodeError)  # a timeout is an OSError
-    thread: ThreadPoolExecutor | None = None  # where the store is used, if not in the event loop
-
-    def __init__(self, on_error: Callable[[str], None]) -> None:
-        self.on_error = on_error
-
-    @abstractmethod
-    async def add(self, session: str, item: str) -> list[str]:
-        """Add a click; returns all stored clicks of the session, the new one last."""
-
-    @abstractmethod
-    async def clicks(self, session: str) -> list[str]:
-        """The stored clicks, the oldest first; none for a session that does not exist or has expired."""
-
-    @abstractmethod
-    async def delete(self, session: str) -> bool:
-        """Delete a session; returns whether there was one."""
-
-    @abstractmethod
-    async def delete_expired(self) -> None:
-        """Delete the sessions that have expired. A server calls it every minute."""
-
-    @abstractmethod
-    async def close(self) -> None: ...
-
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        try:
-            yield
-        except self.errors as error:
-            self.on_error(str(error) or type(error).__name__)
-            raise StoreUnavailable from None
+@contextmanager
+def failing(on_error: Callable[[str], None], errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    try:
+        yield
+    except errors as error:
+        on_error(str(error) or type(error).__name__)
+        raise StoreUnavailable from None
 
 
-def open_store(address: str, on_error: Callable[[str], None] = lambda reason: None) -> SessionStore:
-    """The store at `--session-store ADDRESS`; an InputError if there can't be one."""
+def open_store(address: str, on_error: Callable[[str], None] = lambda reason: None) -> "SessionStore":
+    """The store at `--session-store ADDRESS`; an InputError if there can't be one. `on_error` is called with the reason
+    whenever the store fails, and whoever asked gets StoreUnavailable."""
     if address.startswith(SQLITE):
         return SqliteSessions(address, on_error)
     if address.startswith(REDIS):
@@ -119,15 +93,16 @@ def delete_sessions(address: str, sessions: Iterable[str]) -> int:
         raise RunFailed(f"--session-store {without_password(address)} can't be used ({reasons[-1]})") from None
 
 
-class RedisSessions(SessionStore):
+class RedisSessions:
     def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
-        super().__init__(on_error)
         try:
             import redis
             import redis.asyncio
         except ImportError:
             raise not_installed("--session-store", "serve") from None
-        self.errors = (redis.RedisError, RuntimeError, *self.errors)  # uvloop's for writing to a lost connection
+        # The RuntimeError is uvloop's for writing to a lost connection.
+        errors = (redis.RedisError, OSError, UnicodeDecodeError, RuntimeError)
+        self.failing = partial(failing, on_error, errors)
         try:
             # When all connections are in use, a request waits for one: the store itself is well.
             pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -145,6 +120,7 @@ class RedisSessions(SessionStore):
             raise InputError(f"--session-store {without_password(address)}: {reason}") from None
 
     async def add(self, session: str, item: str) -> list[str]:
+        """Add a click; returns all stored clicks of the session, the new one last."""
         name = key(session)
         with self.failing():
             async with self.client.pipeline(transaction=True) as pipe:
@@ -157,10 +133,12 @@ class RedisSessions(SessionStore):
                 raise
 
     async def clicks(self, session: str) -> list[str]:
+        """The stored clicks, the oldest first; none for a session that does not exist or has expired."""
         with self.failing():
             return decoded(await self.client.lrange(key(session), -MAX_CLICKS, -1))
 
     async def delete(self, session: str) -> bool:
+        """Delete a session; returns whether there was one."""
         with self.failing():
             return bool(await self.client.delete(key(session)))
 
@@ -176,18 +154,16 @@ def decoded(clicks: list[bytes]) -> list[str]:
     return [click.decode("utf-8") for click in clicks]
 
 
-class SqliteSessions(SessionStore):
-    """A file that processes of one machine share. It is read and written in a thread, so that a slow disk keeps only
-    those waiting who asked for a stored session, and these not for longer than the timeout.
+class SqliteSessions:
+    """The same in a file that processes of one machine share. It is read and written in a thread, so that a slow disk
+    keeps only those waiting who asked for a stored session, and these not for longer than the timeout.
 
     A transaction is in the file, or at least with the kernel, when its request is answered: it survives a process that
     is killed. Deleted sessions are overwritten with zeros.
     """
 
-    errors = (sqlite3.Error, msgspec.MsgspecError, *SessionStore.errors)
-
     def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
-        super().__init__(on_error)
+        self.failing = partial(failing, on_error, SQLITE_ERRORS)
         self.address = address
         name, _, query = address.removeprefix(SQLITE).partition("?")
         self.path = Path(name)
@@ -197,7 +173,7 @@ class SqliteSessions(SessionStore):
             raise InputError(f"--session-store {address}: timeout must be a number of seconds") from None
         if not name or self.path.is_dir():
             raise InputError(f"--session-store {address}: it must be sqlite:FILE")
-        self.thread: ThreadPoolExecutor = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
         self.turn = asyncio.Semaphore(1)  # nothing waits in the thread's own queue, which has no limit
         self.opened: sqlite3.Connection | None = None
         self.opened_file: tuple[int, int] | None = None
@@ -206,7 +182,7 @@ class SqliteSessions(SessionStore):
         """An InputError if the file can't be used."""
         try:
             self.connection().execute("SELECT 1 FROM sessions").fetchone()
-        except self.errors as error:
+        except SQLITE_ERRORS as error:
             raise InputError(f"--session-store {self.address}: the file can't be used ({error})") from None
         finally:
             self.disconnect()
@@ -250,7 +226,7 @@ class SqliteSessions(SessionStore):
     def run_in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return work(self.connection(), *arguments)
-        except self.errors:
+        except SQLITE_ERRORS:
             self.disconnect()  # the file may be another one when it is opened again
             raise
 
@@ -277,7 +253,8 @@ class SqliteSessions(SessionStore):
     def add_in_thread(self, connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
         for _ in range(MOST_EVICTIONS):
             try:
-                with transaction(connection):
+                with connection:
+                    connection.execute("BEGIN IMMEDIATE")
                     clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
                     row = (session, time.time() + EXPIRY, msgspec.json.encode(clicks))
                     connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row)
@@ -288,29 +265,21 @@ class SqliteSessions(SessionStore):
         raise sqlite3.OperationalError("there is no room for the session")
 
 
+SessionStore = RedisSessions | SqliteSessions
+
+
 def create_table(connection: sqlite3.Connection) -> None:
     """Make the file one of sessions, if it is new; an error if it is another program's."""
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID:
         if owner or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise sqlite3.DatabaseError("it is a database of another program")
-        with transaction(connection):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
             for statement in (*TABLE, f"PRAGMA application_id={APPLICATION_ID}"):
                 connection.execute(statement)
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").fetchall()
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def stored_clicks(connection: sqlite3.Connection, session: bytes) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.raw import SESSION, Client, ask, head, recommend
+from tests.server.raw import SESSION, ask, head, recommend
 from tests.server.server_process import Answer, Server, serving
 
 pytest.importorskip("uvicorn")
@@ -71,11 +71,6 @@ def test_more_names_can_be_allowed(trained: Path) -> None:
     with serving(trained, "--allow-host", "Shop.example", "--allow-host", "10.1.2.3") as server:
         assert statuses(server, (*LOCAL, "shop.example", "shop.EXAMPLE:443", "10.1.2.3")) == {200}
         assert statuses(server, STRANGE) == {400}
-    with serving(trained, "--allow-host", "*") as server:
-        assert statuses(server, (*LOCAL, "evil.example")) == {200}
-    with serving(trained, "--host", "0.0.0.0", "--allow-host", "shop.example") as server:
-        assert statuses(server, (*LOCAL, "shop.example")) == {200}
-        assert statuses(server, STRANGE) == {400}
 
 
 @pytest.mark.parametrize(
@@ -109,12 +104,6 @@ def test_a_key_that_comes_after_the_body_is_ignored(guarded: Server) -> None:
 def test_pages_and_probes_need_no_key(guarded: Server, path: str) -> None:
     assert ask(guarded, head("GET", path)).status == 200
     assert ask(guarded, head("GET", "/metrics")).status == 401
-
-
-@pytest.mark.parametrize("path", ["/v1/recommend", "//v1/recommend", "/v1//recommend/"])
-def test_the_content_type_is_checked_however_the_path_is_written(plain_server: Server, path: str) -> None:
-    request = head("POST", path, f"Content-Length: {len(SESSION)}", "Content-Type: text/xml") + SESSION
-    assert ask(plain_server, request).status == 415
 
 
 @pytest.mark.parametrize(
@@ -216,13 +205,6 @@ def test_other_origins_are_refused(guarded: Server, plain_server: Server) -> Non
 def test_a_page_can_read_errors_too(guarded: Server, request_bytes: bytes, status: int) -> None:
     answer = ask(guarded, request_bytes)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (status, SHOP)
-
-
-def test_a_page_can_read_that_its_head_was_too_slow(trained: Path) -> None:
-    with serving(trained, "--allow-origin", SHOP, "--request-timeout", 0.5) as server, Client(server) as client:
-        client.sendall(head("GET", "/v1/items", f"Origin: {SHOP}", "Accept: */*")[:-2])
-        answer = client.read()
-        assert (answer.status, answer.headers["access-control-allow-origin"]) == (408, SHOP)
 
 
 def test_every_origin(trained: Path) -> None:

@@ -62,10 +62,10 @@ class Access:
     def allows_host(self, request: Request) -> bool:
         """HTTP/1.1 requires exactly one Host header. HTTP/1.0 may omit it: no browser speaks it, and some health checks
         do."""
-        host, scope = request.headers.get(b"host"), request.scope
+        host, headers = request.headers.get(b"host"), request.all_headers
         if host is None:
-            return scope.get("http_version") != "1.1"
-        if len(request.headers) != len(scope["headers"]) and sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            return request.version != "1.1"
+        if len(request.headers) != len(headers) and sum(name == b"host" for name, _ in headers) > 1:
             return False
         return not self.hosts or host_name(host.decode("latin-1")) in self.hosts
 
@@ -115,8 +115,8 @@ def allowed_hosts(listening: str, given: Sequence[str]) -> tuple[str, ...]:
 
     >>> allowed_hosts("127.0.0.1", [])
     ('localhost', '127.0.0.1', '[::1]')
-    >>> allowed_hosts("0.0.0.0", [])
-    ()
+    >>> allowed_hosts("0.0.0.0", []), allowed_hosts("127.0.0.1", ["*"])
+    ((), ())
     >>> allowed_hosts("0.0.0.0", ["Shop.example"])
     ('localhost', '127.0.0.1', '[::1]', 'shop.example')
     """

@@ -1,14 +1,12 @@
-"""A request and its answer as the routes see them, and the answer to every error: {"error": "one plain sentence"}.
-
-ASGI's messages are received and sent here alone.
-"""
+"""A request and its answer as the routes see them, and the answer to every error: {"error": "one plain sentence"}."""
 
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -17,13 +15,10 @@ from posrec.server.json_log import LOG, NO_MEMORY, log_seldom
 from posrec.server.schemas import ErrorAnswer
 
 Header = tuple[bytes, bytes]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 
 JSON, TEXT, HTML = b"application/json", b"text/plain; charset=utf-8", b"text/html; charset=utf-8"
-CLOSE = (b"connection", b"close")
 RETRY_AFTER = (b"retry-after", b"1")  # seconds; sent with every 503
-TOO_LARGE = "the body is too large"
+BODY_TOO_LARGE = "the body is too large"
 REPEATED_SLASHES = re.compile("//+")
 # Pages load nothing, run no script but their own, are shown in no frame, and speak to this server alone.
 PAGE_POLICY = (
@@ -48,86 +43,54 @@ class Refused(Exception):
         self.status, self.sentence, self.headers = status, sentence, headers
 
 
-class Disconnected(ConnectionError):
-    """The client has left before its request was complete or answered."""
+class Disconnected(Refused):
+    """The client has left before its request was complete or answered. The status is only counted and logged."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "the client has left")
 
 
 class Request:
-    """One request over ASGI. Several slashes in its path count as one, and one at its end does not count."""
+    """One request. `path` and `query` are those of its address, as they were sent; several slashes in the path count as
+    one, and one at its end does not count. `has_left` says whether the client has gone, so that nothing needs to be
+    computed for it.
 
-    def __init__(self, scope: dict[str, Any], receive: Receive, max_body: int) -> None:
-        self.scope, self.receive, self.max_body = scope, receive, max_body
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
+    The connection fills the body, and keeps the answer until it is sent; the application finds the route.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: list[Header],
+        version: str = "1.1",
+        keep_alive: bool = True,
+        has_left: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.method, self.query, self.all_headers, self.version = method, query, headers, version
+        self.keep_alive, self.has_left = keep_alive, has_left
+        self.began = time.perf_counter()
+        self.path = unquoted(path)
+        unquoted(query)  # refused where it is not UTF-8
         if "//" in self.path or self.path.endswith("/"):
             self.path = REPEATED_SLASHES.sub("/", self.path).rstrip("/") or "/"
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])  # of a repeated header, the last
-        self.size = 0  # bytes of the body
-        # Whether the client has gone, so that nothing needs to be computed for it; set by guard.py.
-        self.has_left: Callable[[], bool] = scope.get("has_left", lambda: False)
-        # Whether the whole body was received, as far as the headers announce one.
-        self.complete = b"transfer-encoding" not in self.headers and self.headers.get(b"content-length", b"0") == b"0"
-
-    def check_path(self) -> None:
-        """Refuse a path that is not UTF-8: all its wrong bytes become the same character in `path`, so that the id of
-        one session would stand for another."""
-        if "\ufffd" in self.path:
-            check_encoding(self.scope["raw_path"])
-
-    def query(self) -> dict[str, str]:
-        check_encoding(self.scope["query_string"])
-        return dict(parse_qsl(self.scope["query_string"].decode(), keep_blank_values=True))
-
-    async def body(self) -> bytes:
-        """The whole body; a request is refused as soon as the limit on its size is reached, or announced: then no
-        `100 Continue` is sent."""
-        if int(self.headers.get(b"content-length", 0)) > self.max_body:
-            raise Refused(413, TOO_LARGE)
-        body = b""
-        while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise Disconnected
-            if "refused" in self.scope:  # by guard.py, because it was not sent in time
-                self.complete = True  # nothing more is read
-                raise self.scope["refused"]
-            body += bytes(message.get("body", b""))
-            self.complete = not message.get("more_body", False)
-            if len(body) > self.max_body:
-                raise Refused(413, TOO_LARGE)
-            if self.complete:
-                self.size = len(body)
-                return body
-
-    async def discard_body(self) -> None:
-        """Read the rest of a refused body until the client leaves, or guard.py closes the connection: a client that is
-        cut off at once can't read the answer."""
-        while not self.complete:
-            message = await self.receive()
-            self.complete = not message.get("more_body", False)
+        self.headers = dict(headers)  # of a repeated header, the last
+        self.has_body = b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
+        self.expects_continue = self.headers.get(b"expect", b"").lower() == b"100-continue"
+        self.body, self.complete = bytearray(), False
+        self.answer: Answer | None = None
+        self.route: Any = None
+        self.value: str | None = None  # of the parameter in the path
 
 
-def check_encoding(address: bytes) -> None:
+def unquoted(address: bytes) -> str:
+    """All bytes that are not UTF-8 would become the same character, so that the id of one session would stand for
+    another."""
     try:
-        unquote_to_bytes(address).decode()
+        return (unquote_to_bytes(address) if b"%" in address else address).decode()
     except UnicodeDecodeError:
         raise Refused(400, "the address must be percent-encoded UTF-8") from None
-
-
-async def send_answer(send: Send, request: Request, answer: Answer) -> None:
-    """Where the client still sends its body, the connection is closed after the answer."""
-    headers = [*answer.headers]
-    if answer.status != 204:
-        headers += [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(answer.content))]
-    if answer.status == 408 or not request.complete:
-        headers.append(CLOSE)
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if not request.complete:
-        await send({"type": "http.response.body", "body": answer.content, "more_body": True})
-        await request.discard_body()
-        await send({"type": "http.response.body", "body": b""})
-        return
-    await send({"type": "http.response.body", "body": answer.content})
 
 
 def page(content: bytes) -> Answer:

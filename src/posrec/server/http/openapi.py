@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 import posrec
+from posrec.server.http.access import PUBLIC_PATHS
 from posrec.server.http.application import Route
 from posrec.server.http.messages import JSON
 from posrec.server.schemas import ErrorAnswer
@@ -53,7 +54,7 @@ def operation(route: Route) -> dict[str, Any]:
     if route.types["return"] is not type(None):
         answer = content(route.types["return"], route.media_type)
         answers = {str(route.status): {"description": "The answer.", "content": answer}}
-    for status in sorted(route.errors):
+    for status in errors_of(route):
         answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
     result: dict[str, Any] = {
         "summary": route.summary,
@@ -64,6 +65,18 @@ def operation(route: Route) -> dict[str, Any]:
     if "data" in route.types:
         result["requestBody"] = {"required": True, "content": content(route.types["data"])}
     return result
+
+
+def errors_of(route: Route) -> list[int]:
+    """The statuses of errors: those of every request, and those of what this route has."""
+    possible = {
+        401: route.path not in PUBLIC_PATHS,
+        403: route.writes,
+        404: route.not_found,
+        415: route.decoder is not None,
+        422: route.decoder is not None or route.query_type is not None,
+    }
+    return [status for status in ERRORS if possible.get(status, True)]
 
 
 def content(kind: Any, media_type: bytes = JSON) -> dict[str, Any]:

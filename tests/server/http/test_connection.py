@@ -47,7 +47,8 @@ class OneConnection:
     async def send(self, request: bytes) -> None:
         """The first time, connect."""
         if not hasattr(self, "writer"):
-            ours, theirs = socket.socketpair()
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                ours, (theirs, _) = socket.create_connection(listener.getsockname()), listener.accept()
             await asyncio.get_running_loop().connect_accepted_socket(lambda: self.connection, theirs)
             self.reader, self.writer = await asyncio.open_connection(sock=ours)
         self.writer.write(request)

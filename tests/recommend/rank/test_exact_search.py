@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.recommend.rank.exact_search import CACHED, ExactSearch
+from posrec.recommend.rank.exact_search import CACHED, ExactSearch, is_signed
 
 pytest.importorskip("onnxruntime")
 
@@ -56,7 +56,11 @@ def test_sessions_are_scored_in_full_only_where_rounding_is_too_coarse(is_coarse
     assert search.in_full == (20 if is_coarse else 0)
 
 
-def test_rounded_products_are_those_of_whole_numbers() -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_rounded_products_are_those_of_whole_numbers(signed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if signed and not is_signed(1, 1):
+        pytest.skip("the product of unsigned and signed bytes overflows on this processor")
+    monkeypatch.setattr("posrec.recommend.rank.exact_search.is_signed", lambda *_: signed)
     torch.manual_seed(0)
     vectors, sessions = torch.randn(9000, 16), torch.randn(4, 16)
     rounded = ExactSearch(vectors.numpy()).rounded

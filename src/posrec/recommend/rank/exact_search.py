@@ -17,16 +17,19 @@ smaller in practice: at most 0.0012 and 0.0002 on average, over 200 random sessi
 width 200, scored by cosine with a scale of 13, where R is 99 % and the bound 0.27. docs/performance.md has the error
 for items in clusters.
 
-ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions and items are unsigned bytes with a zero
-point of 128: on x86-64 it multiplies signed sessions 10 to 20 times slower, and the product with signed items overflows
-on processors without VNNI; on those with it, a search takes a tenth longer than it would with signed items. One core
+ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are unsigned bytes with a zero point of
+128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
+unsigned with signed bytes (VNNI), which is a tenth quicker or more; on other processors that product overflows, and
+items are unsigned too. So they are in large catalogues, where reading the items from memory takes the time. One core
 does not read as fast as memory can be read, so large catalogues are multiplied by several threads where cores are free.
 
-items.safetensors, of a run's export, has `item_vectors [n, d]`, `unsigned` (their ONNX file in 8 bits, where they can
-be rounded) and, where a model has others than its item vectors, `similarity_vectors [n, d]`.
+items.safetensors, of a run's export, has `item_vectors [n, d]`, `signed` or `unsigned` (their ONNX file in 8 bits,
+where they can be rounded) and, where a model has others than its item vectors, `similarity_vectors [n, d]`.
 """
 
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +159,15 @@ class RoundedItems:
         return scores, steps * self.step, slack
 
 
+def is_signed(items: int, d: int) -> bool:
+    """Whether the rounded items of a table of this size are best signed on this processor."""
+    if items * d > CACHED or platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    with suppress(OSError):  # not Linux
+        return "_vnni" in Path("/proc/cpuinfo").read_text()
+    return False
+
+
 def rounded_items(table: Floats) -> bytes | None:
     """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the rounded item vectors. All items share one step, so
     that scores compare. None where vectors can't be rounded (there are none, they are not finite, or too many for a
@@ -170,16 +182,18 @@ def rounded_items(table: Floats) -> bytes | None:
     step = step_of(table)
     rounded = np.rint(table / step)
     restored = rounded * step
-    filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))).T + ZERO_POINT  # [d, n']
+    zero = np.array(0, np.int8) if is_signed(*table.shape) else np.array(ZERO_POINT, np.uint8)
+    filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))).T + zero  # [d, n']
     helper, numpy_helper, kinds = onnx.helper, onnx.numpy_helper, onnx.TensorProto
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["sessions", "items", "zero", "zero"], ["scores"])],
+        [helper.make_node("MatMulInteger", ["sessions", "items", "zero of sessions", "zero of items"], ["scores"])],
         "rounded",
         [helper.make_tensor_value_info("sessions", kinds.UINT8, ["B", filled.shape[0]])],
         [helper.make_tensor_value_info("scores", kinds.INT32, ["B", filled.shape[1]])],
         [
-            numpy_helper.from_array(np.ascontiguousarray(filled.astype(np.uint8)), "items"),
-            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero"),
+            numpy_helper.from_array(np.ascontiguousarray(filled.astype(zero.dtype)), "items"),
+            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero of sessions"),
+            numpy_helper.from_array(zero, "zero of items"),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -207,7 +221,7 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
 
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
     if rounded := rounded_items(table):
-        arrays["unsigned"] = np.frombuffer(rounded, np.uint8)
+        arrays["signed" if is_signed(*table.shape) else "unsigned"] = np.frombuffer(rounded, np.uint8)
     if not np.array_equal(table, similar):
         arrays["similarity_vectors"] = similar
     return save(arrays)
@@ -226,5 +240,6 @@ def parse_item_vectors(content: bytes, path: Path, items: int) -> tuple[Floats, 
             raise ValueError(f"it has {len(table)} items, and the run has {items}")
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} can't be read ({error}); write it again with posrec export --overwrite") from None
-    rounded = arrays["unsigned"].tobytes() if "unsigned" in arrays else None
-    return table, arrays.get("similarity_vectors", table), rounded
+    # None, so that they are rounded again, where the file was made on another kind of processor.
+    rounded = arrays.get("signed" if is_signed(*table.shape) else "unsigned")
+    return table, arrays.get("similarity_vectors", table), None if rounded is None else rounded.tobytes()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from posrec.models.baselines.counting import itemknn
 from posrec.models.baselines.counting.itemknn import ItemKNN, ItemKNNConfig
-from tests.models.counting import ITEMS, fitted, logs, scores, sessions, with_rest
+from tests.models.baselines.counting.small_logs import ITEMS, fitted, logs, scores, sessions, with_rest
 
 # Sessions with 1: 3, with 2: 2, with 3: 2; 1 and 2 meet in two, 1 and 3 in one, 2 and 3 in one; 4 is alone.
 LOG = [[1, 2, 1], [2, 1, 3], [1], [4, 4], [3]]

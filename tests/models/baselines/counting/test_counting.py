@@ -18,7 +18,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from tests.helpers import small_shop, update_checksums, write_log
-from tests.models.counting import ITEMS, fitted, logs, sessions
+from tests.models.baselines.counting.small_logs import ITEMS, fitted, logs, sessions
 
 COUNTING = [name for name, spec in MODELS.items() if not spec.is_trained]
 LOG = [[1, 2, 3], [3, 3, 4], [5, 1, 2, 6], [7, 8], [2, 1], [9, 1, 5]]

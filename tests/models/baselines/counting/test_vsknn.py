@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from posrec.config import split_settings
 from posrec.models.baselines.counting.vsknn import VSKNN, WEIGHTS, VSKNNConfig
 from posrec.training.settings import Settings
-from tests.models.counting import fitted, logs, scores, sessions, with_rest
+from tests.models.baselines.counting.small_logs import fitted, logs, scores, sessions, with_rest
 
 LOG = [[1, 2], [2, 3, 2], [4, 5], [1, 3]]
 PLAIN = VSKNNConfig(weighting="div", decay="harmonic", idf=0)

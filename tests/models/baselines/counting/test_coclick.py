@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from posrec.models.baselines.counting.coclick import CoClick, CoClickConfig
-from tests.models.counting import fitted, logs, scores, sessions, with_rest
+from tests.models.baselines.counting.small_logs import fitted, logs, scores, sessions, with_rest
 
 
 def test_scores_by_hand() -> None:

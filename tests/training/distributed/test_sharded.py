@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.helpers import chain_shop, command, listed
-from tests.training.pair import finish, outcomes, run_jobs, start
-from tests.training.sharded_jobs import JOBS, TRAINED
+from tests.training.distributed.pair import finish, outcomes, run_jobs, start
+from tests.training.distributed.sharded_jobs import JOBS, TRAINED
 
 from posrec.data.dataset import load
 from posrec.errors import RunStopped

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 
 from posrec.models.baselines.counting.popularity import SPop, SPopConfig
-from tests.models.counting import ITEMS, fitted, logs, scores, sessions
+from tests.models.baselines.counting.small_logs import ITEMS, fitted, logs, scores, sessions
 
 LOG = [[1, 2, 3], [3, 3], [2, 3, 4]]  # clicks: 1 once, 2 twice, 3 four times, 4 once, 5 never: places 1 2 3 1 0
 

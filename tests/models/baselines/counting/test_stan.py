@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from posrec.models.baselines.counting.stan import STAN, STANConfig
-from tests.models.counting import fitted, logs, scores, sessions, with_rest
+from tests.models.baselines.counting.small_logs import fitted, logs, scores, sessions, with_rest
 
 LOG = [[1, 2], [2, 3, 5, 2], [4, 5], [1, 3]]
 PLAIN = STANConfig(lambda1=1.0, lambda2=0.5, lambda3=2.0)

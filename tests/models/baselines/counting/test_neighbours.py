@@ -13,7 +13,7 @@ from posrec.models.baselines.counting.neighbours import END, LEAST_CLICKS, Neigh
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from tests.helpers import command, write_log
-from tests.models.counting import fitted, logs, scores
+from tests.models.baselines.counting.small_logs import fitted, logs, scores
 
 OWN_ITEMS_RANKED = ["spop", "itemknn", "vsknn", "stan", "coclick"]
 

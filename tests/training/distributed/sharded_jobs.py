@@ -1,4 +1,4 @@
-"""What each of several processes does in the tests of training over processes; `tests/training/distributed/pair.py` starts them.
+"""What each of several processes does in the tests of training over processes; `pair.py` beside it starts them.
 
     python sharded_jobs.py FOLDER JOB...
 

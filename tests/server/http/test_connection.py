@@ -44,6 +44,17 @@ class OneConnection:
         self.server = serve.Server(config)
         self.connection = Connection(config, self.server.server_state, {})
 
+    def slow_route(self) -> asyncio.Event:
+        """Add /slow, whose answer is computed when the event is set."""
+        release = asyncio.Event()
+
+        @self.route("GET", "/slow")
+        async def slow() -> str:
+            await release.wait()
+            return "done"
+
+        return release
+
     async def send(self, request: bytes) -> None:
         """The first time, connect."""
         if not hasattr(self, "writer"):
@@ -70,13 +81,8 @@ class OneConnection:
 
 @in_event_loop
 async def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_its_answer() -> None:
-    one, release = OneConnection(), asyncio.Event()
-
-    @one.route("GET", "/slow")
-    async def slow() -> str:
-        await release.wait()
-        return "done"
-
+    one = OneConnection()
+    release = one.slow_route()
     await one.send(request_head("GET", "/slow"))
     await one.until(lambda connection: connection.requests)
     assert not one.is_closed_after(1000)
@@ -95,13 +101,8 @@ def test_an_answer_to_a_connection_that_was_cut_off_is_dropped() -> None:
 
     async def cut_off_while_computing() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        one, release = OneConnection(), asyncio.Event()
-
-        @one.route("GET", "/slow")
-        async def slow() -> str:
-            await release.wait()
-            return "done"
-
+        one = OneConnection()
+        release = one.slow_route()
         await one.send(request_head("GET", "/slow"))
         await one.until(lambda connection: connection.answering)
         one.connection.reset()

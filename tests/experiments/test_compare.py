@@ -119,7 +119,7 @@ def test_finished_runs_stand_beside_models(data: PreparedDataset, runs: Path, tm
     trained = posrec.compare(data, ["pop", "coclick"], progress=SilentProgress())
     of_both = [pair for pair in mixed.pairs if (pair.first, pair.second) == ("pop", "coclick")]
     assert [pair.comparison for pair in of_both] == [pair.comparison for pair in trained.pairs]
-    assert progress.messages == ["pop:", "itemknn:"]
+    assert progress.messages == ["pop counts the sessions", "itemknn counts the sessions"]
     assert content(runs / "itemknn") == before
 
 

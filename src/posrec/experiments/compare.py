@@ -199,7 +199,7 @@ def compare(
 
             evaluations[name] = rank_scores(Path(file), data, progress)
         for name, model in zip(names, models, strict=True):
-            progress.message(f"{name}:")
+            progress.message(f"{name} is trained:" if find_spec(model).is_trained else f"{name} counts the sessions")
             options: dict[str, Any] = {"progress": progress, "resumable": out is not None, "export": False}
             _, evaluations[name] = fit_run(data, model, folder / name, of_model[name], device, **options)
         result = compare_rankings({name: evaluations[name] for name in in_order}, data)

@@ -27,6 +27,7 @@ OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at m
 MOST_FACTORS = 16  # different factors of items that a boost may have; each needs a search of its own
 PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
+ENCODER = json.JSONEncoder(sort_keys=True, default=sorted)  # sets are listed in order
 FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
 Fields = dict[str, Sequence[Any]]  # columns of the items, by name
@@ -104,9 +105,6 @@ def key_of(asked: Any) -> str | None:
         raise InputError(f"a filter or boost must hold only texts, numbers and lists, not {shown(asked)}") from None
     key = "".join(pieces)
     return key if max(len(key), len(pieces)) <= LONGEST_KEY else None
-
-
-ENCODER = json.JSONEncoder(sort_keys=True, default=sorted)  # sets are listed in order
 
 
 class Catalogue:

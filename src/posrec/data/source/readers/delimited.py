@@ -127,8 +127,7 @@ YOOCHOOSE = DelimitedLines(",", fixed_names=("session", "timestamp", "item", "ca
 # `eventdate` is a day; the time of day is not recorded. As in the field's preprocessing, a session's day is that of its
 # last-read click, whatever its `timeframe`, which alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
 DIGINETICA = DelimitedLines(";", columns_of=diginetica_columns)
-CSV = DelimitedLines(
-    "", quoted=True
-)  # any delimiter, with a header; RetailRocket's `events.csv`, a log of visitors, is one
+# With a header, and any delimiter; RetailRocket's `events.csv`, a log of visitors, is one.
+CSV = DelimitedLines("", quoted=True)
 TSV = DelimitedLines("\t", quoted=True)
 RECBOLE = DelimitedLines("\t", typed=True)  # RecBole's atomic `.inter` files

@@ -15,7 +15,7 @@ from posrec.io.unfinished import locked
 from posrec.recommend.export.opening import open_recommender
 from posrec.runs.folder import EXPORT, POPULARITY
 from posrec.runs.run import load_run
-from posrec.server.reload import run_stamp
+from posrec.server.content.reload import run_stamp
 from tests.helpers import update_checksums
 
 

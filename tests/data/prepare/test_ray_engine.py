@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import posrec
-from posrec.data.source import reading
+from posrec.data.prepare import reading
 from posrec.progress import SilentProgress
 from tests.data.prepare import test_shop_log
 from tests.helpers import RecordingProgress, small_shop, write_lines

@@ -22,6 +22,7 @@ from posrec.data.prepare.notices import impossible_times, measure, notices, sess
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import RecipeOptions, keeps_split, resolve_recipe, split_options
 from posrec.data.prepare.parts import ClickParts
+from posrec.data.prepare.reading import read_log
 from posrec.data.prepare.recipes import RECIPES, StepLog
 from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, open_log
@@ -29,7 +30,6 @@ from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.clicks import ItemIds
 from posrec.data.source.readers.options import as_tuple
 from posrec.data.source.readers.times import parse_duration
-from posrec.data.source.reading import read_log
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import read_start
-from posrec.data.source.files import File, find_files, with_standard_input
+from posrec.data.source.files import File, find_files, read_start, with_standard_input
 from posrec.data.source.readers import READERS, Reader
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
 from posrec.data.source.readers.options import ANY_LOG, LogOptions

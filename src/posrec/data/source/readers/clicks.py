@@ -78,7 +78,7 @@ class ItemIds:
 
 
 class ClickStore:
-    """Keeps the clicks of a log in memory, in the order of the file; `PieceStore` (data/source/reading.py) in files.
+    """Keeps the clicks of a log in memory, in the order of the file; `PieceStore` (data/prepare/reading.py) in files.
 
     It takes 16 bytes a click: ids are numbers of four bytes each, with one copy of each distinct id. `session_type` is
     the type that readers give to the ids of sessions. `folder` is for files beside the clicks.

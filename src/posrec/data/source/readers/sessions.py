@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import Block, blocks, read_start
-from posrec.data.source.files import File
+from posrec.data.source.blocks import Block, blocks
+from posrec.data.source.files import File, read_start
 from posrec.data.source.readers.clicks import Broken, ClickCollector, LineFormat, Row, add_block
 from posrec.data.source.readers.columns import Columns, comma_separated, id_fault
 from posrec.data.source.readers.delimited import RECBOLE, split_header

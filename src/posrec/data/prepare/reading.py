@@ -17,7 +17,7 @@ import polars as pl
 
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.parts import InFiles, InMemory, Part, Workplace, write_pieces
-from posrec.data.source.files import File
+from posrec.data.source.files import File, size_of
 from posrec.data.source.log import Log
 from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
 from posrec.errors import InputError
@@ -110,11 +110,11 @@ def file_groups(log: Log) -> list[list[File]]:
     groups: list[list[File]] = []
     size = TASK_BYTES
     for path in log.files:
-        if size + path.stat().st_size > TASK_BYTES:
+        if size + size_of(path) > TASK_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(path)
-        size += path.stat().st_size
+        size += size_of(path)
     return groups
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from posrec.data.prepare.parts import Workplace
 from posrec.data.source.files import is_compressed, read_start, size_of
-from posrec.data.source.log import Log
+from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.parquet import count_rows, open_parquet, parquet_errors
 from posrec.device import free_memory
 from posrec.errors import InputError
@@ -30,7 +30,7 @@ COMPRESSION = 8  # how many times its size a compressed log has, about
 
 @contextmanager
 def choose_workplace(
-    logs: Sequence[Log],
+    logs: Sequence[ClickLog],
     out: Path,
     engine: str,
     memory: str | int | None,
@@ -78,7 +78,7 @@ def shown(size: int) -> str:
     return f"{size / 10**9:.1f} GB"
 
 
-def estimate_clicks(log: Log) -> int:
+def estimate_clicks(log: ClickLog) -> int:
     """About how many clicks a log has, from its size and its first lines."""
     if log.table is not None:
         return count_rows(log.table)

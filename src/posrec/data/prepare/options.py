@@ -5,11 +5,10 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, get_type_hints
 
-from posrec.config import parse
+from posrec.config import parse, parse_duration
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.steps import DAY, SECOND
 from posrec.data.source.readers.options import LogOptions, option_name, parse_weights, split_commas
-from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 
 MAX_DAYS = 1_000_000

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import posrec
+from posrec.config import parse_duration
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
@@ -29,7 +30,6 @@ from posrec.data.source.log import TABLE, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.clicks import ItemIds
 from posrec.data.source.readers.options import as_tuple
-from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL

@@ -18,7 +18,7 @@ import polars as pl
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.parts import InFiles, InMemory, Part, Workplace, write_pieces
 from posrec.data.source.files import File, size_of
-from posrec.data.source.log import Log
+from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
 from posrec.errors import InputError
 from posrec.progress import Progress, SilentProgress
@@ -83,7 +83,7 @@ class Pieces(InFiles):
         return pl.concat(frames)
 
 
-def read_log(log: Log, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
+def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
     """Read a log into the parts of `place`, and report on it. Its items get numbers of `items`."""
     folder = place.new_folder()
     if place.in_memory:
@@ -102,7 +102,7 @@ def read_log(log: Log, items: ItemIds, place: Workplace, progress: Progress) -> 
     return result
 
 
-def file_groups(log: Log) -> list[list[File]]:
+def file_groups(log: ClickLog) -> list[list[File]]:
     """The files of a log in groups, each for one task, in order; none if one process must read it, since it numbers its
     sessions through all files."""
     if log.format in WITHOUT_TIMES or log.table is not None:
@@ -139,7 +139,7 @@ class Messages(SilentProgress):
 
 
 def read_files(
-    log: Log,
+    log: ClickLog,
     folder: Path,
     parts: int,
     max_buffered: int,

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, TypeGuard, cast
+from typing import IO, TYPE_CHECKING, TypeGuard, cast
 
-import fsspec
+from fsspec.compression import compr
+from fsspec.core import url_to_fs
 
-from posrec.errors import InputError, first_line, not_installed
+from posrec.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -30,7 +31,6 @@ SEPARATOR = "://"
 BUFFER_BYTES = 1 << 20
 MAX_EXPANSION = 250  # how many times its compressed size a file may have; logs have five to twenty
 ALLOWED_BYTES = 64 << 20  # that a compressed file may have, however small it is
-EXTRAS = {"s3": ("s3", "s3a"), "gs": ("gs", "gcs"), "azure": ("abfs", "abfss", "az")}
 # What compressed files begin with, by fsspec's name of the compression.
 SIGNATURES = {
     "gzip": re.compile(rb"\x1f\x8b"),
@@ -64,12 +64,12 @@ class RemoteFile:
     @cached_property
     def size(self) -> int:
         with remote_errors(self.url):
-            system, path = file_system(self.url)
+            system, path = url_to_fs(self.url)
             return int(system.size(path))
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         with remote_errors(self.url):
-            system, path = file_system(self.url)
+            system, path = url_to_fs(self.url)
             # fsspec's own files have no `readline` of a limited length.
             return cast(IO[bytes], io.BufferedReader(system.open(path, mode), BUFFER_BYTES))
 
@@ -119,13 +119,14 @@ def find_local(path: Path) -> Sequence[File]:
 def find_remote(url: str) -> Sequence[File]:
     """The files that a URL names: one, those of a glob, or all below a folder."""
     with remote_errors(url):
-        system, path = file_system(url)
+        system, path = url_to_fs(url)
         if system.isfile(path):
             return [RemoteFile(url)]
-        names = system.find(path) if system.isdir(path) else [name for name in system.glob(path) if system.isfile(name)]
-        if not names:
+        names = system.find(path) if system.isdir(path) else filter(system.isfile, system.glob(path))
+        files = [RemoteFile(system.unstrip_protocol(name)) for name in names]
+        if not files:
             raise FileNotFoundError
-        return with_data([RemoteFile(system.unstrip_protocol(name)) for name in names], url)
+        return with_data(files, url)
 
 
 def is_data_file(path: Path) -> bool:
@@ -152,20 +153,6 @@ def without_hidden(files: Sequence[File], name: str) -> list[File]:
 
 def is_url(name: object) -> TypeGuard[str]:
     return isinstance(name, str) and SEPARATOR in name
-
-
-def file_system(url: str) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the path in it."""
-    try:
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
-    except ImportError as error:
-        scheme = url.partition(SEPARATOR)[0]
-        for extra, schemes in EXTRAS.items():
-            if scheme in schemes:
-                raise not_installed(f"a log at {scheme}://", extra) from None
-        raise InputError(f"{url} can't be opened: {error}") from None
-    except ValueError as error:
-        raise InputError(f"{url} can't be opened: {error}") from None
 
 
 @contextmanager
@@ -206,14 +193,14 @@ def with_standard_input(source: Source) -> Iterator[Source]:
 
 @contextmanager
 def local_copy(file: File) -> Iterator[Path]:
-    """The file itself, or a temporary copy of a remote one, for formats that are not streamed."""
+    """The file itself, or a temporary copy of a remote one."""
     if isinstance(file, Path):
         yield file
         return
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         copy = Path(folder) / file.name
         with remote_errors(file.url):
-            system, path = file_system(file.url)
+            system, path = url_to_fs(file.url)
             system.get_file(path, str(copy))
         yield copy
 
@@ -266,7 +253,7 @@ def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if compression is None:
             yield packed, packed
             return
-        stream = fsspec.compression.compr[compression](packed, mode="rb")
+        stream = compr[compression](packed, mode="rb")
         yield io.BufferedReader(Unpacked(file, stream), BUFFER_BYTES), packed
 
 

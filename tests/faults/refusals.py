@@ -7,6 +7,9 @@ from tests.helpers import command, small_shop
 
 HEADER = "session_id,item_id,timestamp"
 GOOD = [f"{session},{item},{time}" for session, item, time in small_shop()]
+JSONL = [
+    f'{{"session_id": "{session}", "item_id": "{item}", "timestamp": {time}}}' for session, item, time in small_shop()
+]
 YOOCHOOSE = [f"{number // 3},2014-04-{1 + number // 30:02d}T10:00:00.000Z,{number % 5},0" for number in range(300)]
 VIEWS = ["sessionId;userId;itemId;timeframe;eventdate", *(f"{n // 3};NA;{n % 5};{n};2016-05-09" for n in range(30))]
 EVENTS = ["timestamp,visitorid,event,itemid,transactionid", *(f"{n},{n // 3},view,{n % 5}," for n in range(30))]

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import pickle
 import random
 from pathlib import Path
 
@@ -145,18 +144,3 @@ def test_a_recipe_that_leaves_nothing(tmp_path: Path) -> None:
     refused(shop, "--format csv --fraction 1/1000", "nothing is left to train on", "1/1000")
     sessions = write_lines(tmp_path / "c.txt", ["1", "2"])
     refused(sessions, f"--format sessions --test {sessions}", "nothing is left")
-
-
-class Malicious:
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.system, ("touch was-run",)
-
-
-@pytest.mark.parametrize(
-    "content", [[[1, 2], Malicious()], {"a": 1}, [[1.5, 2.0]], [["1", "2"]], [[1, -2]], [[True, 2]]]
-)
-def test_a_pickle_of_anything_else(tmp_path: Path, content: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "train.txt").write_bytes(pickle.dumps(content))
-    monkeypatch.chdir(tmp_path)
-    refused(tmp_path / "train.txt", "--format srgnn", "train.txt", "ints")
-    assert not (tmp_path / "was-run").exists()

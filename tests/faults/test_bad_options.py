@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.refusals import GOOD, HEADER, changed, refused
-from tests.helpers import command, listed, small_shop, write_lines, write_log
+from tests.faults.refusals import refused
+from tests.helpers import small_shop, write_log
 
 
 def test_an_output_folder_that_exists(tmp_path: Path) -> None:
@@ -71,15 +71,3 @@ def test_unknown_formats_and_options_that_a_format_ignores(tmp_path: Path) -> No
     refused(log, "--format otto --session-column x", "--session-column can't be used")
     users = write_log(tmp_path / "b.csv", small_shop(), "user,item,time")
     refused(users, f"--format csv --test {users}", "b.csv is a log of users")
-
-
-def test_the_message_comes_last(tmp_path: Path) -> None:
-    log = write_lines(tmp_path / "a.csv", changed([HEADER, *GOOD], 40, "s1,i1,yesterday"))
-    done = command("prepare", log, "--format", "csv", "--out", tmp_path / "out", "--time-unit", "ms")
-    assert done.code == 2
-    assert done.err.splitlines()[-1] == (
-        f"error: {log}, line 40: 'yesterday' in column 'timestamp' is not a time; write ISO 8601 "
-        "(2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format, or pass "
-        "--bad-lines skip to leave it out"
-    )
-    assert listed(tmp_path) == ["a.csv"]

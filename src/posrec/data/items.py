@@ -1,4 +1,4 @@
-"""What is known about items beside their ids: title, category, any other column. The vocabulary carries it along."""
+"""What is known about items beside their ids: title, category, any other column."""
 
 import io
 from dataclasses import dataclass

@@ -161,7 +161,7 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatc
 def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     log = write_log(tmp_path / "log.csv", small_shop())
     with pytest.raises(InputError) as refused:
-        posrec.prepare(log, out=tmp_path / "out", progress=SilentProgress(), **options)
+        posrec.prepare(log, out=tmp_path / "out", **options)
     assert says in str(refused.value)
 
 

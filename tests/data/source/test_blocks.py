@@ -37,17 +37,6 @@ def test_blocks_are_whole_lines_and_nothing_is_lost(
         assert block.data.endswith(b"\n") or block is found[-1]
 
 
-def test_a_quoted_line_break_does_not_end_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b'a,"1\n2\n3"\nb,"4"\n')
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
-    assert [block.data for block in read_blocks([path], SilentProgress(), quoted=True)] == [
-        b'a,"1\n2\n3"\n',
-        b'b,"4"\n',
-    ]
-    assert len(list(read_blocks([path], SilentProgress()))) == 4
-
-
 @given(st.binary(min_size=1, max_size=3000), st.data())
 def test_a_truncated_archive_is_never_taken_for_a_whole_one(
     tmp_path: Path, content: bytes, data: st.DataObject

@@ -1,8 +1,4 @@
-"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder.
-
-The log is read into parts of whole sessions (reading.py), and recipes work on these (parts.py). A log that fits into
-memory is one part.
-"""
+"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder."""
 
 import time
 from collections.abc import Sequence
@@ -75,12 +71,11 @@ def prepare(
         memory: The memory to use, as "4GB" or in bytes; by default what is free. A larger log is prepared in parts.
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
-        options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
-            event_weights, target_events, delimiter, time_unit, time_format, bad_lines, bad_lines_limit) and
-            RecipeOptions (gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_duplicates,
-            max_session_clicks, drop_repeats, max_length). They have the meaning of the command's options. All may be
-            given as text, as there; lists and weights also as `events=["view", "cart"]` and
-            `event_weights={"view": 1, "cart": 3}`.
+        options: The other options of the command (session_column, user_column, item_column, time_column,
+            event_column, events, event_weights, target_events, delimiter, time_unit, time_format, bad_lines,
+            bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_duplicates,
+            max_session_clicks, drop_repeats, max_length), as text as there, or as values:
+            `events=["view", "cart"]`, `event_weights={"view": 1, "cart": 3}`.
 
     Returns:
         The prepared dataset, as `posrec.load(out)` opens it.

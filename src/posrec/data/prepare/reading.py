@@ -1,7 +1,7 @@
 """A log as parts of whole sessions: one in memory, or many in files, read by this process or by the tasks of a cluster.
 
-A session's part is the hash of its id. Clicks are written in pieces, a file for each part and each few million clicks
-that were read, in the order of the log. Items are numbers already: what they stand for is in a file beside the pieces.
+A session's part is the hash of its id. Clicks are written in pieces, a file for each part and each few million clicks,
+in the order of the log. Items are numbers: what they stand for is in a file beside the pieces.
 """
 
 from collections import defaultdict
@@ -69,8 +69,8 @@ class PieceStore(ClickStore):
 
 @dataclass(frozen=True)
 class Pieces(InFiles):
-    """The clicks of one part, in the order of the log. What was read together is in one folder, with the number of its
-    first row and of its items among those of the log."""
+    """The clicks of one part, in the order of the log. What was read together is in one folder, with the numbers that its
+    first row and its items have in the log."""
 
     def load(self) -> pl.DataFrame:
         frames = []
@@ -103,8 +103,7 @@ def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress
 
 
 def file_groups(log: ClickLog) -> list[list[File]]:
-    """The files of a log in groups, each for one task, in order; none if one process must read it, since it numbers its
-    sessions through all files."""
+    """The files of a log in groups, each for one task; none if sessions are numbered through all files."""
     if log.format in WITHOUT_TIMES or log.table is not None:
         return []
     groups: list[list[File]] = []

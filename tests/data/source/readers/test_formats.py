@@ -142,13 +142,6 @@ def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
     assert (rows(parsed.clicks), parsed.by_user) == ([("s", "i", 1000)], False)
 
 
-def test_quoted_fields(tmp_path: Path) -> None:
-    lines = ['session,item,"time"', '"a, b","say ""hi""",1', '"two\nlines",x,"2"', 'c,"",3'.replace('""', "y")]
-    log = write_lines(tmp_path / "a.csv", lines)
-    expected = [("a, b", 'say "hi"', 1), ("two\nlines", "x", 2), ("c", "y", 3)]
-    assert read("csv", log, time_unit="ms") == expected
-
-
 field = st.text(st.sampled_from('ab,"\n é'), min_size=1, max_size=4).filter(lambda text: text.strip() != "")
 
 

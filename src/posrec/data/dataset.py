@@ -1,8 +1,8 @@
 """SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
 
 A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
-copied: session s of n clicks gives the ends 1..n-1. It has `offsets[s] - s` samples before it, and its sample i has its
-target at click `i + s + 1`. If only some kinds of events are targets, the targets are listed, and sample i has the i-th.
+copied: session s of n clicks gives the ends 1..n-1. It has `offsets[s] - s` samples before it, and sample i, if it is
+one of session s, has its target at click `i + s + 1`. If only some kinds of events are targets, these are listed.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """ClickParts: the clicks of a log as parts of whole sessions, and what recipes do with them.
 
 A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the parts. What depends on
-the whole log is reduced from small results of every part: how often an item occurs is the sum of the counts, the latest
-date is the latest of the latest.
+the whole log, such as how often an item occurs, is reduced from small results of every part.
 
 A log that fits into memory is one part, which stays there. A larger log has many, each in files of its own, and an
 executor works on them: this process, one after the other, or the tasks of a Ray cluster (io/executor.py).
@@ -240,11 +239,12 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64
 
 def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
     """The moments that cut the samples into ranges with about equally many clicks."""
+    if not len(samples):
+        return samples[:, 0]
     keys, clicks = samples[np.argsort(samples[:, 0])].T
-    if not len(keys):
-        return keys
     before = np.cumsum(clicks)
-    return np.unique(keys[np.searchsorted(before, np.arange(1, ranges) * before[-1] // ranges)])
+    moments: Moments = np.unique(keys[np.searchsorted(before, np.arange(1, ranges) * before[-1] // ranges)])
+    return moments
 
 
 def cut_part(moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]) -> dict[int, Path]:

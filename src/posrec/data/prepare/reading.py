@@ -69,8 +69,8 @@ class PieceStore(ClickStore):
 
 @dataclass(frozen=True)
 class Pieces(InFiles):
-    """The clicks of one part, in the order of the log. What was read together is in one folder, with the numbers that its
-    first row and its items have in the log."""
+    """The clicks of one part, in the order of the log. What was read together is in one folder, with the numbers of its
+    first row and its items in the log."""
 
     def load(self) -> pl.DataFrame:
         frames = []

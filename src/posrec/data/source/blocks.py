@@ -32,7 +32,7 @@ class Block:
 def blocks(files: Sequence[File], progress: Progress, quoted: bool = False) -> Iterator[Block]:
     """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line.
 
-    The next block is read and decompressed in a second thread while the caller works on the current one.
+    A second thread reads the next block while the caller works on this one.
     """
     total = sum(map(size_of, files))
     before = 0

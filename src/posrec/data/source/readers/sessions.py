@@ -56,8 +56,8 @@ class SessionLines(LineFormat):
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
     """The files that RecBole reads by `benchmark_filename`, e.g. NAME.train.inter.
 
-    In files of RecBole's authors `session_id` numbers rows, not sessions, so a session is found by its rows: every
-    prefix of it, one below the other, the longest or the shortest first. A session's time is its place in the log.
+    `session_id` may number rows, not sessions, so a session is found by its rows: every prefix of it, one below the
+    other, the longest or the shortest first. A session's time is its place in the log.
     """
     before = 0
     for path, parts in groupby(blocks(files, collector.progress), attrgetter("path")):
@@ -104,9 +104,7 @@ def split_row(line: str, names: list[str]) -> tuple[str, str]:
 
 
 def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.DataFrame:
-    """The clicks of the sessions that rows of prefixes come from, with the session's place in the file.
-
-    A row is a prefix, ids separated by spaces, a target, and the number of its line, or of what `unit` says.
+    """The clicks of the sessions that rows of `line`, `prefix` and `target` come from.
 
     Prefixes may be cut to their latest clicks, to 50 in the files of RecBole's authors: a prefix is then the row before
     it without its first click. A session is its first click and the targets of its rows, so nothing is lost.
@@ -153,7 +151,7 @@ def load_plain(data: bytes) -> Any:
     """The content of a pickle of plain lists and ints, whose size is bounded by that of the file."""
     for opcode, argument, _ in pickletools.genops(data):
         # Python allocates memory for all indices below the highest one.
-        if opcode.name in STORING and argument > len(data):
+        if opcode.name in STORING and (argument or 0) > len(data):
             raise pickle.UnpicklingError(f"it stores something at index {argument}")
     content = PlainUnpickler(io.BytesIO(data)).load()
     refuse_sharing(content, len(data))

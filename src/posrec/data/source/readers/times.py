@@ -34,10 +34,7 @@ def count_days(times: pl.Series) -> dict[int, int]:
 
 
 class TimeReader:
-    """Reads the time columns of one log. The unit of numbers is guessed once, from the first, and reported.
-
-    `layout` is that of --time-format, for texts that are not ISO 8601.
-    """
+    """Reads the time columns of one log. The unit of numbers is guessed once, from the first, and reported."""
 
     def __init__(self, progress: Progress, unit: str | None = None, layout: str | None = None) -> None:
         self.layout = None if layout is None else checked_layout(layout)

@@ -16,7 +16,7 @@ from posrec.data.source import blocks
 from posrec.data.source.readers import clicks
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
-from tests.faults.refusals import EVENTS, GOOD, HEADER, JSONL, VIEWS, YOOCHOOSE
+from tests.faults.refusals import EVENTS, GOOD, HEADER, JSONL, OTTO, SESSIONS, VIEWS, YOOCHOOSE
 from tests.helpers import RecordingProgress, listed, small_shop, write_lines, write_log
 
 # format -> (lines that are not a click, good lines, broken lines of every kind)
@@ -32,16 +32,13 @@ CASES: dict[str, tuple[list[str], list[str], list[str]]] = {
                           '{"session_id": "s1", "item_id": "i1", "timestamp": 1e400}',
                           '{"session_id": "s1", "item_id": "i1"}', '{"session_id": -1, "item_id": 1, "timestamp": 1}']),
     "yoochoose": ([], YOOCHOOSE, ["5,2014-04-31T10:00:00.000Z,1,0", "5,2014-04-30T10:00:00.000Z,,0", "5"]),
-    "diginetica": ([VIEWS[0]], [f"{n // 3};NA;{n % 5};{n};2016-05-{1 + n // 30:02d}" for n in range(300)],
-                   ["1;NA;1;5;soon", "1;NA;1;x;2016-05-09", "1;NA;1"]),
-    "retailrocket": ([EVENTS[0]], EVENTS[1:] * 5, ["x,1,view,2,", "5,1,view,-2,", "5,1,view"]),
-    "otto": ([], [f'{{"session":{n},"events":[{{"aid":1,"ts":{n},"type":"clicks"}},{{"aid":2,"ts":{n + 1},'
-                  f'"type":"clicks"}}]}}' for n in range(40)],
-             ["{", '{"session": 1}',
+    "diginetica": ([VIEWS[0]], VIEWS[1:], ["1;NA;1;5;soon", "1;NA;1;x;2016-05-09", "1;NA;1"]),
+    "retailrocket": ([EVENTS[0]], EVENTS[1:], ["x,1,view,2,", "5,1,view,-2,", "5,1,view"]),
+    "otto": ([], OTTO, ["{", '{"session": 1}',
               '{"session":90,"events":[{"aid":1,"ts":5,"type":"clicks"},{"aid":-1,"ts":6}]}',
               '{"session": 1, "events": [{"aid": 1.5, "ts": 1, "type": "clicks"}]}',
               '{"session": 1, "events": [{"aid": -1, "ts": 1, "type": "clicks"}]}']),
-    "sessions": ([], ["1 2 3", "2 3", "3 1 2"] * 20, ["4 -5", "-1 -2 3"]),
+    "sessions": ([], SESSIONS, ["4 -5", "-1 -2 3"]),
 }  # fmt: skip
 
 

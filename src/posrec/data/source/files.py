@@ -38,7 +38,6 @@ SIGNATURES = {
     "bz2": re.compile(rb"BZh[1-9][1\x17]"),
     "xz": re.compile(rb"\xfd7zXZ\0"),
 }
-
 SIGNATURE_BYTES = 6
 
 Source = str | Path | Sequence[str | Path]
@@ -102,14 +101,14 @@ def find_files(source: Source) -> list[File]:
 def find_local(path: Path) -> Sequence[File]:
     """The files that a path, a folder or a glob names."""
     if path.is_dir():
-        below = [file for file in path.rglob("*") if file.is_file() and is_data_file(file)]
+        below = [file for file in sorted(path.rglob("*")) if file.is_file() and is_data_file(file)]
         if not without_hidden(below, str(path)):
             raise InputError(f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'")
         return with_data(below, str(path))
     if path.exists():
         return [path]
-    matches = map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns too)
-    found = [file for file in matches if not file.is_dir()]
+    matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns too)
+    found = [file for file in map(Path, matches) if not file.is_dir()]
     if not found:
         relative = "" if path.is_absolute() else f" (relative to {Path.cwd().name}/)"
         raise InputError(f"{path} does not exist; check the path{relative}")
@@ -123,7 +122,7 @@ def find_remote(url: str) -> Sequence[File]:
         if system.isfile(path):
             return [RemoteFile(url)]
         names = system.find(path) if system.isdir(path) else filter(system.isfile, system.glob(path))
-        files = [RemoteFile(system.unstrip_protocol(name)) for name in names]
+        files = [RemoteFile(system.unstrip_protocol(name)) for name in sorted(names)]
         if not files:
             raise FileNotFoundError
         return with_data(files, url)
@@ -135,11 +134,11 @@ def is_data_file(path: Path) -> bool:
 
 
 def with_data(files: Sequence[File], name: str) -> list[File]:
-    """The files of a glob or a folder that hold data, sorted; raises if none does."""
+    """The files of a glob or a folder that hold data; raises if none does."""
     kept = [file for file in without_hidden(files, name) if size_of(file)]
     if not kept:
         raise InputError(f"{name} has no data: its files are empty, or begin with _ or .")
-    return sorted(kept, key=str)
+    return kept
 
 
 def without_hidden(files: Sequence[File], name: str) -> list[File]:

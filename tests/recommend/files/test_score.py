@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import zstandard
 
 from posrec.errors import InputError
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from tests.helpers import RecordingProgress, command, listed, write_lines
+from tests.helpers import RecordingProgress, command, listed, packed, write_lines
 
 LINES = ['{"session": ["a", "b"], "id": "first"}', "", '["x", "c"]', '{"session": ["f"], "id": 7}']
 # a b: 2 4 11 0.5 4 without the allowed; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
@@ -38,8 +37,8 @@ def score(shop: Recommender, source: Path, out: Path, **options):
 @pytest.mark.parametrize("out", ["answers.jsonl", "answers.ndjson.gz"])
 def test_lines_to_lines(shop: Recommender, tmp_path: Path, ending: str, out: str) -> None:
     plain = "".join(line + "\n" for line in LINES).encode()
-    packed = {".gz": gzip.compress, ".zst": zstandard.compress}.get(Path(ending).suffix, bytes)(plain)
-    (tmp_path / f"in{ending}").write_bytes(packed)
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(ending).suffix)
+    (tmp_path / f"in{ending}").write_bytes(packed(plain, compression))
     totals = score(shop, tmp_path / f"in{ending}", tmp_path / out)
     assert lines_of(tmp_path / out) == ANSWERS
     assert (totals.sessions, totals.unknown, totals.popular) == (3, 2, 1)

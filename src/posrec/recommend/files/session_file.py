@@ -12,7 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posrec.data.source.blocks import limited_lines, unpacked
+from posrec.data.source.blocks import limited_lines
+from posrec.data.source.files import unpacked
 from posrec.errors import InputError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from posrec.server.session_store import (
 from tests.helpers import command, listed
 from tests.server.server_process import Server, children, serving, until
 from tests.server.store_process import AnyStore, SqliteFile, Store
-from tests.server.test_feedback import largest_file
+from tests.server.feedback.test_writing import largest_file
 
 pytest.importorskip("granian")
 pytest.importorskip("redis")

@@ -166,7 +166,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
     assert first.stdout.readline() == "training\n"
     for _ in range(2):
         refused = command(*line, "--resume")
-        assert (refused.code, "is being trained by another process" in refused.err) == (2, True)
+        assert (refused.code, "is being written by another process" in refused.err) == (2, True)
     first.kill()
     first.communicate()
     assert command(*line, "--resume").code == 0  # a killed process holds nothing
@@ -174,10 +174,10 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
 
 
 @pytest.mark.parametrize("out", [slowly("a.jsonl"), slowly("a.jsonl.gz"), "a.parquet"])
-def test_a_killed_score_leaves_parts_that_the_next_one_continues(trained: Path, tmp_path: Path, out: str) -> None:
+def test_a_killed_score_leaves_no_answers_and_the_next_one_cleans_up(trained: Path, tmp_path: Path, out: str) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
-    killed("posrec.recommend.files.score:write_answers:1", "score", trained, sessions, tmp_path / out)
-    assert listed(tmp_path) == sorted(["in.jsonl", f"{out}.parts"])
+    killed("posrec.recommend.files.score:answers_content:1", "score", trained, sessions, tmp_path / out)
+    assert all(name == "in.jsonl" or name.startswith(f".{out}.unfinished-") for name in listed(tmp_path))
     assert command("score", trained, sessions, tmp_path / out).code == 0
     assert listed(tmp_path) == sorted(["in.jsonl", out])
 

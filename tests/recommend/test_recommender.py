@@ -94,7 +94,7 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
     whole = shop.recommend(sessions, k=3)
     monkeypatch.setattr(module, "SCORES_IN_MEMORY", at_once)
     monkeypatch.setattr(module, "SESSIONS_IN_MEMORY", most)
-    queries = [Query(shop.encode(session), 3) for session in sessions]
+    queries = [Query(shop.look_up(session), 3) for session in sessions]
     assert max(map(len, shop.ranker.chunks(queries))) == min(at_once // 5, most)
     assert shop.recommend(sessions, k=3) == whole
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
-from posrec.demo.catalogue import Catalogue, Numbers
+from posrec.demo.catalogue import Numbers, ShopCatalogue
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
@@ -42,7 +42,7 @@ CUTOFFS = (5, 10, 20)
 class Shop:
     """The fixed tables of the process; items are numbered as in the catalogue."""
 
-    catalogue: Catalogue
+    catalogue: ShopCatalogue
     popularity: npt.NDArray[np.float64]  # [items]
     related: Numbers  # [lines, 3]
     companions: Numbers  # [items, 6] the items that the intention of a first item leads to
@@ -72,7 +72,7 @@ def return_weights(clicks: int) -> npt.NDArray[np.float64]:
 
 def open_shop() -> Shop:
     random = np.random.default_rng(SEED)
-    catalogue = Catalogue()
+    catalogue = ShopCatalogue()
     popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.

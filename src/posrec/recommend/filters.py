@@ -12,7 +12,7 @@ Several of min, max, above, below and not in one condition must all be met. Valu
 are the same, and so are true, "true" and "True". Where a column has lists, any of an item's values may match. null
 stands for items without a value.
 
->>> attributes = Attributes({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
+>>> attributes = AttributeTable({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
 >>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()
 [False, True, False]
 """
@@ -135,13 +135,15 @@ class Attribute:
         return listed
 
 
-class Attributes:
+class AttributeTable:
     """The columns of the items 1..n that a model knows; the vocabulary may hold more items.
 
     What was built for columns of `before` is used again where a column has the same values.
     """
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int, before: "Attributes | None" = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Sequence[Any]], items: int, before: "AttributeTable | None" = None
+    ) -> None:
         self.items = items
         self.columns: dict[str, Attribute] = {}
         for name, values in columns.items():

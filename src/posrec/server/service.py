@@ -269,7 +269,7 @@ class Service:
         return answers
 
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
-        encoded = loaded.recommender.encode(session)
+        encoded = loaded.recommender.look_up(session)
         loaded.metrics.session(len(session), len(encoded.unknown))
         return Query(loaded, plan, encoded)
 

@@ -18,9 +18,9 @@ from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
-from posrec.recommend.rank.encoder import OnnxModel
+from posrec.recommend.rank.encoder import OnnxModel, drawn_sessions
 from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
-from posrec.recommend.rank.faiss_search import drawn_sessions, likely_sessions, parse_index
+from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
 from posrec.recommend.recommender import Recommender, encoder_of

@@ -58,7 +58,7 @@ class ChunkScorer:
 
 def numbered(recommender: Recommender, row: SessionRow) -> EncodedSession:
     try:
-        return recommender.encode(row.session)
+        return recommender.look_up(row.session)
     except InputError as error:
         raise InputError(f"{row.where}: {error}") from None
 

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from posrec.config import check_settings, setting
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
 from posrec.recommend.rank.best_items import Best, Columns, Floats, Masks, VectorSearch, best_of, log_sum_of
-from posrec.recommend.rank.encoder import SessionEncoder, padded
+from posrec.recommend.rank.encoder import SessionEncoder, drawn_sessions, padded
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
 
@@ -153,14 +152,6 @@ def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESS
     draw, longest = np.random.default_rng(0), encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
     return encoder.encode(*padded(drawn_sessions(run.popularity, lengths, draw), longest))[0]
-
-
-def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
-    """Sessions of these lengths, as item numbers. An item is drawn in proportion to its clicks plus one, so that every
-    item can be drawn."""
-    weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
-    numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
-    return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
 
 def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:

@@ -1,12 +1,5 @@
 """The demo shop: its clicks come from a known process, so the best figures that any model can reach are known too.
 
-The next click of a session with first item f, last item x and n clicks so far is drawn from one of four behaviours:
-
-    intention  0.40 x 0.8^(n-1)   items like f: its line in the other size, or its category in its colour and size
-    return     0.15 (n > 1)       an item clicked before, each position alike, but the first twice as likely
-    wander     0.15               any item, by popularity
-    drift      the rest           a line related to x's line, in x's size and f's colour: it depends on both ends
-
 A behaviour depends only on the clicks so far, so P(next | session) can be computed exactly, and with it the ceiling:
 ranking by P gives E[Recall@K] = sum of the K largest P and E[MRR@K] = sum of P_(r) / r, averaged over the test samples.
 """
@@ -56,7 +49,12 @@ class Shop:
 
 
 def behaviours(clicks: int) -> dict[str, float]:
-    """The probability of each behaviour after so many clicks."""
+    """The probability of each behaviour after so many clicks, of a session with first item f and last item x.
+
+    intention: items like f, its line in the other size, or its category in its colour and size. return: an item
+    clicked before. wander: any item, by popularity. drift: a line related to x's line, in x's size and f's colour,
+    which depends on both ends.
+    """
     intention = INTENTION * FADING ** (clicks - 1)
     back = RETURN if clicks > 1 else 0.0
     return {"intention": intention, "return": back, "wander": WANDER, "drift": 1 - intention - back - WANDER}

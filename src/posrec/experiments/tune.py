@@ -1,11 +1,9 @@
 """Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
 
-Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and the value of the
-trial is its best `mrr@20` on those, or another metric with `choose_by`. The test part is never used.
-
-The study stays in this process, and every trial is kept in its `study.db` when it ends. A trial
-gets its settings and the trials that had finished when it began, and compares itself with these to
-know whether to stop early.
+Optuna proposes settings, and a model is fitted without the latest tenth of the training sessions. The
+value of a trial is its best `mrr@20` on those, or another metric with `choose_by`. The study stays in
+this process. A trial gets its settings and the trials that had finished when it began, and compares
+itself with these to know whether to stop early.
 """
 
 import shlex

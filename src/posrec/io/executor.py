@@ -4,8 +4,7 @@
         for job, result in executor.run(run_job, jobs, work="Jobs"):
             ...
 
-Ray starts the processes, sends the tasks, and starts them again where a process or a machine dies.
-So a task may run twice: it writes files whole or not at all, and one that is done is a file that exists.
+Ray starts a task again where its process or machine dies, so what it writes is whole or not there.
 """
 
 import os

@@ -1,16 +1,6 @@
 """Filters by the items' columns, such as {"category": ["tents", "mats"], "price": {"max": 200}}.
 
-An item matches a filter if every column that the filter names matches. A condition on a column is one of
-
-    "tents"                    this value
-    ["tents", "mats"]          any of these values
-    {"min": 10, "max": 200}    a number from min to max, both included
-    {"above": 10, "below": 99} the same, neither included
-    {"not": ["tents"]}         none of these values
-
-Several of min, max, above, below and not in one condition must all be met. Values are compared as text, so 42 and "42"
-are the same, and so are true, "true" and "True". Where a column has lists, any of an item's values may match. null
-stands for items without a value.
+docs/recommending.md describes them. An item matches if every column that the filter names does.
 
 >>> attributes = AttributeTable({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
 >>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()

@@ -152,7 +152,7 @@ class Recommender:
                 recommend.
             deny: Never recommend these items. Unknown ids are ignored.
             filter: Recommend only items whose columns match, such as `{"category": ["tents"], "price": {"max": 200}}`;
-                see posrec/recommend/filters.py.
+                see docs/recommending.md.
             pin: Put these items first, in this order, unless they are unknown or must not be recommended.
             boost: Multiply the chances of items by a factor, such as `{"brand": {"own": 1.2}}`. For trained models the
                 logarithm of the factor is added to the score; for counting models and popular items the score is

@@ -1,16 +1,8 @@
-"""Approximate search by faiss, for catalogues too large to go through for every session (IVF with 4-bit PQ).
+"""Approximate search by faiss, for catalogues too large to go through for every session (IVF, 4-bit PQ).
 
-Similar items are in one list together, with four bits for every number of an item's vector. For a session, faiss looks
-through the nearest lists (`probes` of them), and the best items found are scored again in full. The number of probes is
-chosen by measuring: the fewest that find enough of the exact best items.
-
-log Z, which a model with a term for the session's own items needs (best_items.py), is estimated: the items found are
-summed up exactly, and the sum over all others is estimated from a fixed random sample of items,
-
-    Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
-
-The sample is the same for every session, so the same session always has the same scores. docs/performance.md says what
-the estimate costs.
+Similar items are in one list together, with four bits for every number of an item's vector. For a
+session, faiss looks through the nearest lists (`probes` of them), and the best items found are scored
+again in full. The number of probes is chosen by measuring: the fewest that find enough of the best.
 """
 
 from collections.abc import Sequence
@@ -104,7 +96,13 @@ class FaissSearch(VectorSearch):
         return columns, self.table[columns]
 
     def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
-        """log Z of one session vector [d], from the items found and their scores."""
+        """log Z of one session vector [d], which a model with a term for its own items needs (best_items.py).
+
+            Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
+
+        The sample is the same for every session, so the same session always has the same scores.
+        docs/performance.md says what the estimate costs.
+        """
         columns, vectors = self.sample
         others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
         exact, left = log_sum_of(scores), len(self.table) - len(found)

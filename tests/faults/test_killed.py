@@ -173,7 +173,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
     assert ".lock" not in listed(tmp_path / "run")
 
 
-@pytest.mark.parametrize("out", [slowly("a.jsonl"), slowly("a.jsonl.gz"), "a.parquet"])
+@pytest.mark.parametrize("out", [slowly("a.jsonl"), "a.parquet"])
 def test_a_killed_score_leaves_no_answers_and_the_next_one_cleans_up(trained: Path, tmp_path: Path, out: str) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
     killed("posrec.recommend.files.score:answers_content:1", "score", trained, sessions, tmp_path / out)

@@ -197,7 +197,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained
         (["i4", "i6"], by_scores.plan(5, exclude_seen=True, allow=["i4", "i7", "i8"], deny=["i8"])),
         (["i4"], by_scores.plan(5, allow=["x"])),
     ]
-    queries = [plan.queries(by_scores.encode(session))[0] for session, plan in plans]
+    queries = [plan.queries(by_scores.look_up(session))[0] for session, plan in plans]
     rankings = by_scores.ranker.rank(queries)
     assert [len(ranking) for ranking in rankings] == [3, 2, 26, 1, 0]
     assert by_scores.vocabulary.item(rankings[3][0][0]) == "i7"

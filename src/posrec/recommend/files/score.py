@@ -44,7 +44,7 @@ class ChunkScorer:
     def __call__(self, chunk: SessionChunk) -> tuple[Counter[str], bytes]:
         """What `score_file` counts, and what there is to write to `out`."""
         recommender, plan = self.opened
-        sessions = [numbered(recommender, row) for row in chunk.rows]
+        sessions = [looked_up(recommender, row) for row in chunk.rows]
         lists = recommender.rank([(plan, session) for session in sessions])
         answers = [as_answer(plan, *ranked) for ranked in zip(chunk.rows, sessions, lists, strict=True)]
         counts = Counter(
@@ -56,7 +56,7 @@ class ChunkScorer:
         return counts, answers_content(answers, self.out, chunk.id_type)
 
 
-def numbered(recommender: Recommender, row: SessionRow) -> EncodedSession:
+def looked_up(recommender: Recommender, row: SessionRow) -> EncodedSession:
     try:
         return recommender.look_up(row.session)
     except InputError as error:

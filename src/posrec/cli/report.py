@@ -38,7 +38,7 @@ def report(
     posrec report feedback --by day
     """
     from posrec.evaluation.click_through import MEASURES, ClickThrough, per_unit, unusual_days
-    from posrec.evaluation.feedback_files import read_feedback
+    from posrec.server.feedback.files import read_feedback
 
     feedback = ClickThrough(read_feedback(folder), since and since.date())
     if as_json:

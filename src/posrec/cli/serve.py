@@ -74,7 +74,7 @@ def forget(
     posrec forget --visitor anna --feedback feedback --session-store sqlite:sessions.sqlite
     """
     try:
-        from posrec.server.feedback import erase_visitors
+        from posrec.server.feedback.erasing import erase_visitors
         from posrec.server.session_store import delete_sessions
     except ImportError:
         raise not_installed("posrec forget", "serve") from None
@@ -94,8 +94,11 @@ def serve(
     host: str = Option("127.0.0.1", help="The address to listen on; 0.0.0.0 for all."),
     port: int = Option(8000, help="The port to listen on; 0 for any free one.", min=0, max=65535),
     workers: int = Option(1, help="The number of processes that share the port.", min=1, max=256),
-    api_key: str | None = Option(None, envvar="POSREC_API_KEY", help="Refuse requests without this key."),
-    api_key_file: Path | None = Option(None, envvar="POSREC_API_KEY_FILE", help="The file with the key."),
+    api_key_file: Path | None = Option(
+        None, envvar="POSREC_API_KEY_FILE", help="Refuse requests without the key in this file (or in POSREC_API_KEY)."
+    ),
+    tls_certificate: Path | None = Option(None, help="Speak HTTPS with this certificate chain (PEM)."),
+    tls_key: Path | None = Option(None, help="The private key of the certificate (PEM)."),
     session_store: SessionStore = None,
     max_length: int = Option(10_000, help="Refuse longer sessions; models read the latest clicks.", min=1, max=10_000),
     max_body: int = Option(2 << 20, help="Refuse larger requests, in bytes.", min=1024),
@@ -122,8 +125,9 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
+        from posrec.server.content.split import parse_shares
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings, chosen_key, parse_keep, parse_shares
+        from posrec.server.settings import Listening, ServerSettings, chosen_key, parse_keep
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
@@ -131,7 +135,7 @@ def serve(
     settings = ServerSettings(
         tuple(map(str, run)),
         device,
-        chosen_key(api_key, api_key_file),
+        chosen_key(api_key_file),
         session_store,
         max_length,
         max_body,
@@ -148,5 +152,6 @@ def serve(
         items_file=str(items) if items else None,
         feedback=str(feedback) if feedback else None,
         keep_feedback=parse_keep(keep_feedback, feedback),
+        workers=workers,
     )
-    run_server(settings, host, port, workers)
+    run_server(settings, Listening(host, port, tls_certificate, tls_key))

@@ -76,11 +76,11 @@ def remove_leftovers(folder: Path) -> None:
     for leftover in folder.glob(".*.unfinished-*"):
         if (found := UNFINISHED.fullmatch(leftover.name)) is None:
             continue
-        with suppress(OSError):  # it belongs to someone else, or the file system has no locks
+        with suppress(OSError):  # it belongs to someone else
             handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
             try:
-                if not lock_descriptor(handle, blocking=False):
-                    continue  # its writer is alive
+                if not is_abandoned(handle):
+                    continue
                 if found["replaced"]:
                     restore(leftover, folder / found["name"])
                 else:
@@ -122,6 +122,17 @@ def take_lock(handle: int, wait: bool) -> bool:
         return lock_descriptor(handle, blocking=wait)
     except OSError:  # not every file system has locks
         return True
+
+
+def is_abandoned(handle: int) -> bool:
+    """Whether the writer of an open file or folder is dead; then it is locked, until the handle is closed.
+
+    On a file system without locks nobody knows, and the file stays.
+    """
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The two queues of a worker: quick recommendations, which are computed in batches, and slow work in the background.
 
-Both are bounded by the estimated work of what they hold, in units of a plain request (`estimated_work` in service.py).
+Both are bounded by the estimated work of what they hold, in units of a plain request (work.py).
 A request that finds its queue full is refused at once rather than answered late; one that finds it empty is accepted.
-What a client has asked for is not computed once the client has left.
+Slow work is not done once the client has left.
 
 Quick requests that arrive together are computed together, as one batch, and one batch at a time. A request that arrives
 alone is computed at once. If the last batch held several requests, more are expected, and the next batch waits for
@@ -16,31 +16,19 @@ and the limit is higher.
 """
 
 import asyncio
-import os
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from posrec.server.http.messages import Disconnected, Refused
+from posrec.server.errors import Disconnected, Overloaded
 
 MAX_WAIT = 0.03  # seconds
 LEAST_BATCHES = 3
 INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004  # seconds: `inline` of a single worker, and of several workers
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
-BODY_BYTES_PER_UNIT = 5000  # of a request, for each unit of work; most of them are ids, which are looked up
-NICENESS = 10  # of the thread for slow work; 0 is the default, 19 the lowest priority
-
-
-class Overloaded(Refused):
-    """The queue is full."""
-
-    def __init__(self) -> None:
-        super().__init__(503, "too many requests are waiting; try again shortly")
 
 
 class BoundedQueue:
@@ -67,13 +55,12 @@ class BoundedQueue:
 
 
 class Waiting(NamedTuple):
-    """A query in the queue: its answer to come, when it came, its work, and whether its client has left."""
+    """A query in the queue: its answer to come, when it came, and its work."""
 
     query: Any
     answer: asyncio.Future[Any]
     since: float
     work: int
-    has_left: Callable[[], bool]
 
 
 class Batcher(BoundedQueue):
@@ -105,11 +92,10 @@ class Batcher(BoundedQueue):
         self.computing = False
         self.last_end = 0.0  # when it was finished
 
-    def submit(self, query: Any, work: int, has_left: Callable[[], bool]) -> asyncio.Future[Any]:
-        """The answer to come. It is Disconnected for a client that has left before its query is computed. Whoever calls
-        has asked `refuse_more`, or has taken a place."""
+    def submit(self, query: Any, work: int) -> asyncio.Future[Any]:
+        """The answer to come. Whoever calls has asked `refuse_more`, or has taken a place."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting.append(Waiting(query, answer, self.clock(), work, has_left))
+        self.waiting.append(Waiting(query, answer, self.clock(), work))
         self.work += work
         self.arrived.set()
         if self.work >= self.max_batch:
@@ -130,9 +116,6 @@ class Batcher(BoundedQueue):
             oldest = self.waiting.popleft()
             self.work -= oldest.work
             if oldest.answer.done():  # cancelled
-                continue
-            if oldest.has_left():
-                oldest.answer.set_exception(Disconnected())
                 continue
             batch.append(oldest)
             work += oldest.work
@@ -211,32 +194,22 @@ def smoothed(before: float, now: float) -> float:
 
 
 class BackgroundQueue(BoundedQueue):
-    """Slow work, which must not delay quick recommendations: one piece at a time, at low priority.
+    """Slow work, which must not delay quick recommendations: one piece at a time.
 
     Explanations, batches of sessions and expensive recommendations are computed here, the latter in pieces, so that
     those of several requests take turns. A request takes a place for its whole work.
     """
 
     def __init__(self, most: int) -> None:
-        super().__init__(most, ThreadPoolExecutor(1, "posrec-background", initializer=lower_priority))
+        super().__init__(most, ThreadPoolExecutor(1, "posrec-background"))
+        self.turn = asyncio.Lock()  # first come, first served
 
-    async def run(self, piece: Callable[[], Any], has_left: Callable[[], bool] = lambda: False) -> Any:
+    async def run(self, piece: Callable[[], Any], has_left: Callable[[], Awaitable[bool]] | None = None) -> Any:
         """The result of a piece; raises Disconnected where the client has left before its turn."""
-
-        def run_for_client() -> Any:
-            if has_left():
+        async with self.turn:
+            if has_left is not None and await has_left():
                 raise Disconnected
-            return piece()
-
-        return await asyncio.get_running_loop().run_in_executor(self.thread, run_for_client)
+            return await asyncio.get_running_loop().run_in_executor(self.thread, piece)
 
     def stop(self) -> None:
         self.thread.shutdown(wait=False, cancel_futures=True)
-
-
-def lower_priority() -> None:
-    """Lower the priority of the thread that calls. Only Linux has one for each thread."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        # A server started with a lower priority keeps it: only root may raise one.
-        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

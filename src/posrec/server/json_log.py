@@ -1,10 +1,11 @@
 """The server's log: one JSON object per line, on standard error."""
 
 import logging
+import logging.config
 import math
-import sys
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 from posrec.progress import printable_json
 
@@ -28,13 +29,19 @@ class JsonFormatter(logging.Formatter):
         return printable_json(line)
 
 
+# For logging.config; granian's own messages are lines of the same form.
+LOG_CONFIG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": JsonFormatter}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"posrec.server": {"level": "INFO"}, "_granian": {}},
+}
+
+
 def log_as_json() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    logging.root.handlers = [handler]
-    logging.root.setLevel(logging.WARNING)
-    for name in ("posrec.server", "uvicorn.error"):
-        logging.getLogger(name).setLevel(logging.INFO)
+    logging.config.dictConfig(LOG_CONFIG)
 
 
 def log_seldom(message: str, **fields: object) -> None:

@@ -2,11 +2,11 @@
 
 prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
 /metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its gauges are
-removed (serve.py). The mode is chosen when prometheus_client is imported: the environment variable
-PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (serve.py does so). A single worker needs no
-files and answers with its own numbers.
+removed. The mode is chosen when prometheus_client is imported: the environment variable PROMETHEUS_MULTIPROC_DIR must
+be set before this module is imported (serve.py does so).
 """
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -15,7 +15,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from posrec.server.schemas import FeedbackEvent
 
@@ -88,8 +88,8 @@ class RunMetrics:
 
 
 class Metrics:
-    """What one worker counts, of itself and of the runs with these names. `folder` holds the files of all workers; None
-    where there is only one."""
+    """What one worker counts, of itself and of the runs with these names. `folder` holds the files of all workers; with
+    None its own numbers are all there are."""
 
     def __init__(self, folder: Path | None, runs: Iterable[str] = ()) -> None:
         self.folder = folder
@@ -150,9 +150,25 @@ class Metrics:
             registry = self.registry
         else:
             self.folder.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary folders may have removed it
+            remove_gauges_of_the_dead(self.folder)
             registry = CollectorRegistry()
             MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
         for metric in registry.collect():
             if metric.name == WORKERS:
                 metric.samples = [sample for sample in metric.samples if sample.value]
             yield metric
+
+
+def remove_gauges_of_the_dead(folder: Path) -> None:
+    for file in folder.glob("gauge_live*_*.db"):
+        process = int(file.stem.rpartition("_")[2])
+        if not is_alive(process):
+            mark_process_dead(process, str(folder))  # type: ignore[no-untyped-call]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

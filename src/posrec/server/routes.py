@@ -1,7 +1,6 @@
-"""The routes of the HTTP interface. What they need is in the service (service.py)."""
+"""The operations of the HTTP interface. What they share is in the service (service.py)."""
 
-import functools
-from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +10,9 @@ from msgspec import Meta, Struct
 from posrec.errors import InputError
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import as_ids
-from posrec.server.http.application import Application
-from posrec.server.http.messages import HTML, TEXT, Refused, Request
+from posrec.server.errors import Refused
 from posrec.server.http.openapi import docs_page, document
+from posrec.server.http.operation import HTML, TEXT, Operation, RequestContext
 from posrec.server.schemas import (
     MOST_ITEMS,
     ExplainAnswer,
@@ -26,20 +25,18 @@ from posrec.server.schemas import (
     SimilarAnswer,
     SplitRun,
 )
-from posrec.server.service import (
-    ANSWER_BYTES_PER_UNIT,
-    Service,
+from posrec.server.service import Service, first_click
+from posrec.server.work import (
+    EXPLAIN_WORK,
+    FEW_ROWS,
+    FIND_WORK,
+    ROWS_PER_UNIT,
     check_answer_bytes,
-    checked_answer_bytes,
-    first_click,
-    indexing_work,
+    similar_work,
 )
-from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
-SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
-ROWS_PER_UNIT, FEW_ROWS = 50, 100  # of feedback; more than a few are written in the background
-
+EXAMPLE_ITEMS = ["sku-1", "sku-7"]  # of /docs, while no run is loaded
 
 SplitBy = Annotated[str, Meta(description="As in /v1/recommend; without it, the first run answers.")]
 
@@ -60,80 +57,117 @@ class ItemsQuery(Struct):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
 
 
-def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Application:
-    """The application of one worker process. `listen` is called once the runs are loaded."""
-    service = Service(settings, listen)
-    app = Application(settings, service.metrics, service.background, service.running)
+class Routes:
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        # Both take milliseconds to make.
+        self.document = cache(lambda: document(self.operations()))
+        self.docs_page = lru_cache(1)(lambda first, second: docs_page(self.document(), first, second))
 
-    recommend = "The best next items for a session"
-    app.route("POST", "/v1/recommend", recommend, not_found=True, admit=service.batcher.refuse_more)(service.recommend)
-    app.route("POST", "/v1/recommend/batch", "The same for many sessions")(service.recommend_batch)
+    def operations(self) -> list[Operation]:
+        service = self.service
+        return [
+            Operation(
+                "POST",
+                "/v1/recommend",
+                service.recommend,
+                "The best next items for a session",
+                not_found=True,
+                admit=service.batcher.refuse_more,
+            ),
+            Operation("POST", "/v1/recommend/batch", service.recommend_batch, "The same for many sessions"),
+            Operation("GET", "/v1/similar/{item}", self.similar, "The items most similar to an item", not_found=True),
+            Operation(
+                "POST",
+                "/v1/feedback",
+                self.feedback,
+                "What became of an answer: shown, clicked, carted, bought",
+                status=202,
+                not_found=True,
+                writes=True,
+            ),
+            Operation("POST", "/v1/explain", self.explain_item, "Why an item has its score", not_found=True),
+            Operation("GET", "/v1/items", self.items, "Items by a part of their id or title, the most clicked first"),
+            Operation("GET", "/v1/run", self.run, "What is being served"),
+            Operation(
+                "POST",
+                "/v1/sessions/{session_id}/click",
+                service.click,
+                "Add a click to a stored session, and get the best next items",
+                not_found=True,
+                writes=True,
+            ),
+            Operation(
+                "DELETE",
+                "/v1/sessions/{session_id}",
+                self.delete_session,
+                "Delete a stored session",
+                status=204,
+                not_found=True,
+                writes=True,
+            ),
+            Operation("GET", "/healthz", self.healthz, "The process is alive", media_type=TEXT),
+            Operation("GET", "/readyz", self.readyz, "A run is loaded", media_type=TEXT),
+            Operation("GET", "/metrics", self.metrics, "Metrics for Prometheus", media_type=TEXT),
+            Operation("GET", "/", self.playground, media_type=HTML),
+            Operation("GET", "/docs", self.docs, media_type=HTML),
+            Operation("GET", "/openapi/openapi.json", self.openapi),
+        ]
 
-    @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", not_found=True)
-    async def similar(item: str, query: SimilarQuery, request: Request) -> SimilarAnswer:
-        loaded = service.loaded(query.split_by or None)
+    async def similar(self, item: str, query: SimilarQuery, context: RequestContext) -> SimilarAnswer:
+        loaded = self.service.loaded(query.split_by or None)
         recommender = loaded.recommender
         require_item(recommender, item)
         fields = query.fields.split(",") if query.fields else None
-        answer_bytes = checked_answer_bytes(min(query.k, recommender.items), fields, recommender.catalogue)
         wanted = parse_filter(query.filter)
 
         def find() -> msgspec.Raw:
             similar_items = recommender.similar_items(item, query.k, filter=wanted, fields=fields)
-            items = [RecommendedItem(one.item, one.score, one.title, one.fields) for one in similar_items]
+            items = [
+                RecommendedItem(similar.item, similar.score, similar.title, similar.fields) for similar in similar_items
+            ]
             encoded = msgspec.json.encode(SimilarAnswer(items, loaded.fingerprint))
             check_answer_bytes(len(encoded))
             return msgspec.Raw(encoded)
 
-        indexing = indexing_work(wanted or (), recommender.catalogue)
-        with service.background.place(SIMILAR_WORK + int(answer_bytes / ANSWER_BYTES_PER_UNIT + indexing)):
-            answer: SimilarAnswer = await service.background.run(find, request.has_left)
+        with self.service.background.place(similar_work(query.k, fields, wanted, recommender.catalogue)):
+            answer: SimilarAnswer = await self.service.background.run(find, context.has_left)
         return answer
 
-    feedback_summary = "What became of an answer: shown, clicked, carted, bought"
-
-    @app.route("POST", "/v1/feedback", feedback_summary, status=202, not_found=True, writes=True)
-    async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
-        if service.feedback is None:
+    async def feedback(self, data: FeedbackRequest) -> FeedbackAnswer:
+        if self.service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
-        write, items = service.feedback.write, as_ids(data.items)
-        write_rows = functools.partial(write, data.answer, data.event, items, data.session, data.visitor, data.value)
+        items = as_ids(data.items)
+        write = self.service.feedback.write
+        write_rows = partial(write, data.answer, data.event, items, data.session, data.visitor, data.value)
         if len(items) <= FEW_ROWS:
             return FeedbackAnswer(write_rows())
-        with service.background.place(len(items) // ROWS_PER_UNIT):
-            return FeedbackAnswer(await service.background.run(write_rows))
+        with self.service.background.place(len(items) // ROWS_PER_UNIT):
+            return FeedbackAnswer(await self.service.background.run(write_rows))
 
-    @app.route("POST", "/v1/explain", "Why an item has its score", not_found=True)
-    async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:
-        recommender = service.loaded(data.split_by or first_click(data.session)).recommender
+    async def explain_item(self, data: ExplainRequest, context: RequestContext) -> ExplainAnswer:
+        recommender = self.service.loaded(data.split_by or first_click(data.session)).recommender
         require_item(recommender, str(data.item))
-        service.check_length(data.session)
+        self.service.check_length(data.session)
         # It scores the session once more for every click that is read.
-        with service.background.place(EXPLAIN_WORK * (1 + min(len(data.session), recommender.ranker.max_length))):
-            answer: ExplainAnswer = await service.background.run(
-                functools.partial(explain, recommender, data), request.has_left
-            )
+        clicks = min(len(data.session), recommender.ranker.max_length)
+        with self.service.background.place(EXPLAIN_WORK * (1 + clicks)):
+            compute = partial(explain, recommender, data)
+            answer: ExplainAnswer = await self.service.background.run(compute, context.has_left)
         return answer
 
-    @app.route("GET", "/v1/items", "Items by a part of their id or title, the most clicked first")
-    async def items(query: ItemsQuery, request: Request) -> ItemsAnswer:
-        search = service.loaded().item_search
+    async def items(self, query: ItemsQuery, context: RequestContext) -> ItemsAnswer:
+        search = self.service.loaded().item_search
         if not query.query.strip():
             return ItemsAnswer(search.most_clicked(query.limit))
-        find = functools.partial(search.find, query.query, query.limit)
-        with service.background.place(FIND_WORK):
-            return ItemsAnswer(await service.background.run(find, request.has_left))
+        find = partial(search.find, query.query, query.limit)
+        with self.service.background.place(FIND_WORK):
+            return ItemsAnswer(await self.service.background.run(find, context.has_left))
 
-    @app.route("GET", "/v1/run", "What is being served")
-    async def run(query: RunQuery) -> RunAnswer:
-        loaded = service.loaded(query.split_by or None)
-        opened, ranker = loaded.recommender.run, loaded.recommender.ranker
-        split = [
-            SplitRun(name, None if reloader.current is None else reloader.current.fingerprint, share, key)
-            for name, reloader, share, key in zip(
-                settings.names, service.reloaders, service.split.shares, service.split.keys, strict=True
-            )
-        ]
+    async def run(self, query: RunQuery) -> RunAnswer:
+        loaded = self.service.loaded(query.split_by or None)
+        opened = loaded.recommender.run
+        ranker = loaded.recommender.ranker
         return RunAnswer(
             model=opened.config["model"].rpartition(":")[2],
             items=ranker.items,
@@ -145,53 +179,43 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             log_probabilities=ranker.has_own_items,
             fingerprint=loaded.fingerprint,
             columns=list(loaded.recommender.catalogue.attributes.columns),
-            split=split,
+            split=self.split(),
         )
 
-    click = "Add a click to a stored session, and get the best next items"
-    app.route("POST", "/v1/sessions/{session_id}/click", click, not_found=True, writes=True)(service.click)
+    def split(self) -> list[SplitRun]:
+        service = self.service
+        runs = zip(service.settings.names, service.reloaders, service.split.shares, service.split.keys, strict=True)
+        return [
+            SplitRun(name, None if reloader.current is None else reloader.current.fingerprint, share, key)
+            for name, reloader, share, key in runs
+        ]
 
-    delete = "Delete a stored session"
+    async def delete_session(self, session_id: str) -> None:
+        await self.service.stored_sessions().delete(session_id)
 
-    @app.route("DELETE", "/v1/sessions/{session_id}", delete, status=204, not_found=True, writes=True)
-    async def delete_session(session_id: str) -> None:
-        await service.stored_sessions().delete(session_id)
-
-    @app.route("GET", "/healthz", "The process is alive", media_type=TEXT)
-    async def healthz() -> str:
+    async def healthz(self) -> str:
         return "ok"
 
-    @app.route("GET", "/readyz", "A run is loaded", media_type=TEXT)
-    async def readyz() -> str:
-        service.loaded()
+    async def readyz(self) -> str:
+        self.service.loaded()
         return "ready"
 
-    @app.route("GET", "/metrics", "Metrics for Prometheus", media_type=TEXT)
-    async def metrics() -> str:
-        service.metrics.queue.set(len(service.batcher.waiting))
-        return service.metrics.text()
+    async def metrics(self) -> str:
+        self.service.metrics.queue.set(len(self.service.batcher.waiting))
+        return self.service.metrics.text()
 
-    @app.route("GET", "/", media_type=HTML)
-    async def playground() -> bytes:
-        return PAGE.read_bytes()
+    async def playground(self) -> str:
+        return PAGE.read_text(encoding="utf-8")
 
-    # Both take milliseconds to make.
-    api = functools.cache(lambda: msgspec.Raw(msgspec.json.encode(document(app.routes))))
-    api_page = functools.lru_cache(1)(lambda first, second: docs_page(document(app.routes), first, second))
+    async def docs(self) -> str:
+        current = self.service.reloaders[0].current
+        most_clicked = [] if current is None else current.item_search.most_clicked(2)
+        items = [listed.item for listed in most_clicked]
+        first, second = items if len(items) == 2 else EXAMPLE_ITEMS
+        return self.docs_page(first, second)
 
-    @app.route("GET", "/openapi/openapi.json")
-    async def openapi() -> msgspec.Raw:
-        return api()
-
-    @app.route("GET", "/docs", media_type=HTML)
-    async def docs() -> str:
-        current = service.reloaders[0].current
-        items = [] if current is None else [listed.item for listed in current.item_search.most_clicked(2)]
-        if len(items) < 2:  # the page must work while no run is loaded
-            items = ["sku-1", "sku-7"]
-        return api_page(*items)
-
-    return app
+    async def openapi(self) -> dict[str, Any]:
+        return self.document()
 
 
 def require_item(recommender: Recommender, item: str) -> None:
@@ -200,8 +224,8 @@ def require_item(recommender: Recommender, item: str) -> None:
 
 
 def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
-    known_places = [place for place, click in enumerate(request.session) if recommender.number(str(click)) is not None]
-    return ExplainAnswer.of(recommender.explain(request.session, request.item), known_places)
+    known = [position for position, click in enumerate(request.session) if recommender.number(str(click)) is not None]
+    return ExplainAnswer.of(recommender.explain(request.session, request.item), known)
 
 
 def parse_filter(text: str) -> dict[str, Any] | None:

@@ -54,14 +54,14 @@ def check_ids(ids: Iterable[Id]) -> None:
             raise ValueError(f"an item id has more than {MOST_ID_BYTES:,} bytes")
 
 
-class GroupLimit(Struct, forbid_unknown_fields=True):
+class ColumnLimit(Struct, forbid_unknown_fields=True):
     """At most `most` items of each value of a column."""
 
     column: Annotated[str, Meta(min_length=1)]
     most: Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 
 
-Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)] | GroupLimit
+Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)] | ColumnLimit
 
 
 class AnswerRequest(Struct, kw_only=True):
@@ -86,7 +86,7 @@ class AnswerRequest(Struct, kw_only=True):
     def rules(self) -> "AnswerRules":
         """All fields but k."""
         rules: Any = {name: getattr(self, name) for name in AnswerRequest.__struct_fields__ if name != "k"}
-        if isinstance(self.diversify, GroupLimit):
+        if isinstance(self.diversify, ColumnLimit):
             rules["diversify"] = asdict(self.diversify)
         return rules  # type: ignore[no-any-return]
 

@@ -15,53 +15,39 @@ import msgspec
 
 from posrec.device import use_threads
 from posrec.errors import InputError
-from posrec.recommend.catalogue import MOST_FACTORS, Catalogue, values_of
-from posrec.recommend.plan import (
-    EXPLORE_POOL,
-    LARGEST_POOL,
-    POOL_PER_ITEM,
-    SMALLEST_POOL,
-    Ordered,
-    Plan,
-)
+from posrec.recommend.catalogue import values_of
+from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
-from posrec.server.batching import BODY_BYTES_PER_UNIT, INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
-from posrec.server.feedback import FeedbackFiles, convert_and_close, delete_old, new_answer_id
-from posrec.server.http.messages import Refused, Request
+from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
+from posrec.server.content.reload import LoadedRun, RunReloader, ShopFiles
+from posrec.server.content.split import Split
+from posrec.server.errors import Refused
+from posrec.server.feedback.answer_ids import new_answer_id
+from posrec.server.feedback.erasing import delete_old
+from posrec.server.feedback.writing import FeedbackFiles, convert_and_close
+from posrec.server.http.operation import RequestContext
 from posrec.server.json_log import NO_MEMORY, log_event, log_seldom
 from posrec.server.metrics import Metrics
-from posrec.server.reload import LoadedRun, RunReloader, ShopFiles
 from posrec.server.schemas import (
     AnswerRequest,
     BatchAnswer,
     BatchRequest,
     ClickRequest,
-    GroupLimit,
     RecommendAnswer,
     RecommendedItem,
     RecommendRequest,
 )
 from posrec.server.session_store import SessionStore, SqliteSessions, StoreUnavailable, open_store
-from posrec.server.settings import ServerSettings, Split
+from posrec.server.settings import ServerSettings
+from posrec.server.work import PIECE_WORK, QUICK_WORK, SLOW_QUEUE, check_answer_bytes, estimated_work
 
 GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
-# Work is counted in plain requests: k = 20, no rules, computed in a batch of 16 (about 0.3 ms of a processor for 27,000
-# items). The figures below were measured there.
-QUICK_WORK = 6  # the most work of a request that is computed together with others; more is slow
-PIECE_WORK = 16  # of a slow request; pieces of other requests are computed between them
-SLOW_QUEUE = 32  # times the queue for quick requests is the work that slow requests may have together
-ITEMS_PER_UNIT = 50  # items of an answer, where they are many
-BYTES_PER_ID = 8  # at least: to look up a shorter id takes as long
-INDEXED_PER_UNIT = 500  # items of a column that no rule has named before
-ANSWER_BYTES_PER_UNIT = 20_000
-DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
-MOST_ANSWER_BYTES = 16 << 20
 TIDY_PAUSE = 60.0  # seconds
 SWITCH_INTERVAL = 0.001  # seconds until a thread that others wait for gives up Python's lock; the default is 0.005
 
 
-class Query(NamedTuple):
+class RankingTask(NamedTuple):
     """A session, the run that answers it, and what is asked for."""
 
     loaded: LoadedRun
@@ -70,10 +56,10 @@ class Query(NamedTuple):
 
 
 class Service:
-    """The state that the routes of one worker process share. `listen` is called once the runs are loaded."""
+    """The state that the routes of one worker process share."""
 
-    def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
-        self.settings, self.listen = settings, listen
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None, settings.names)
         self.files = ShopFiles(settings)
         self.reloaders = [
@@ -106,8 +92,7 @@ class Service:
         # and again, a tenth of a second at a time, in which nobody is answered.
         gc.collect()
         gc.freeze()
-        self.listen()
-        for reloader in self.reloaders:  # whoever reads this line may connect
+        for reloader in self.reloaders:
             reloader.log_serving("started")
         tasks = [reloader.watch() for reloader in self.reloaders]
         tasks += [file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)]
@@ -186,30 +171,30 @@ class Service:
             raise Refused(503, "no run can be served yet; the server's log has the reason")
         return loaded
 
-    async def recommend(self, data: RecommendRequest, request: Request) -> RecommendAnswer:
+    async def recommend(self, data: RecommendRequest, context: RequestContext) -> RecommendAnswer:
         session, key = data.session, data.split_by or data.session_id
         self.check_length(session)
         if data.session_id is not None:
             stored = await self.stored_sessions().clicks(data.session_id)
             session = [*stored, *session][-self.settings.max_length :]
         loaded = self.loaded(first_click(session) if key is None else key)
-        return await self.answer_one(loaded, data, request, session)
+        return await self.answer_one(loaded, data, context, session)
 
-    async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
+    async def click(self, session_id: str, data: ClickRequest, context: RequestContext) -> RecommendAnswer:
         add_click = partial(self.stored_sessions().add, session_id, str(data.item))
-        return await self.answer_one(self.loaded(session_id), data, request, [], add_click)
+        return await self.answer_one(self.loaded(session_id), data, context, [], add_click)
 
     async def answer_one(
         self,
         loaded: LoadedRun,
         data: AnswerRequest,
-        request: Request,
+        context: RequestContext,
         session: list[Any],
         add_click: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> RecommendAnswer:
         """The answer for one session, or for the one that `add_click` gives. That is called when the request can't be
         refused any more: a client that asks again would store its click twice."""
-        work = estimated_work(data, 1, len(request.body), loaded.recommender.catalogue, len(session))
+        work = estimated_work(data, 1, context.body_bytes, loaded.recommender.catalogue, len(session))
         if work <= QUICK_WORK:
             self.batcher.refuse_more(work)
             plan = plan_of(loaded, data)
@@ -217,28 +202,28 @@ class Service:
                 with self.batcher.place(work):
                     session = (await add_click())[-self.settings.max_length :]
             query = self.query(loaded, plan, session)
-            return self.answer(query, await self.batcher.submit(query, work, request.has_left))
+            return self.answer(query, await self.batcher.submit(query, work))
         with self.background.place(work):
-            plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
+            plan = await self.background.run(partial(plan_of, loaded, data), context.has_left)
             if add_click is not None:
                 session = (await add_click())[-self.settings.max_length :]
-            return (await self.slow_answers(data, [(loaded, session)], {loaded: plan}, request))[0]
+            return (await self.slow_answers(data, [(loaded, session)], {loaded: plan}, context))[0]
 
-    async def recommend_batch(self, data: BatchRequest, request: Request) -> BatchAnswer:
+    async def recommend_batch(self, data: BatchRequest, context: RequestContext) -> BatchAnswer:
         """Some sessions at a time, so that other requests are not kept waiting."""
         if not data.sessions:
             return BatchAnswer([])
         self.check_length(max(data.sessions, key=len))
         asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
         clicks = sum(map(len, data.sessions))
-        work = estimated_work(data, len(asked), len(request.body), asked[0][0].recommender.catalogue, clicks)
+        work = estimated_work(data, len(asked), context.body_bytes, asked[0][0].recommender.catalogue, clicks)
         together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
         answer_bytes = 0
         with self.background.place(work):
             for start in range(0, len(asked), together):
-                piece = await self.slow_answers(data, asked[start : start + together], plans, request)
+                piece = await self.slow_answers(data, asked[start : start + together], plans, context)
                 sizes = [len(memoryview(one)) for one in piece]  # type: ignore[arg-type]  # they are encoded
                 answer_bytes += sum(sizes)
                 check_answer_bytes(answer_bytes)
@@ -250,7 +235,7 @@ class Service:
         data: AnswerRequest,
         asked: Iterable[tuple[LoadedRun, list[Any]]],
         plans: dict[LoadedRun, Plan],
-        request: Request,
+        context: RequestContext,
     ) -> list[RecommendAnswer]:
         """The answers for these sessions, computed and encoded as JSON in the background; `plans` gets those that are
         made."""
@@ -265,15 +250,15 @@ class Service:
             check_answer_bytes(sum(map(len, encoded)))  # a request may name the items with the longest texts
             return [msgspec.Raw(one) for one in encoded]
 
-        answers: list[RecommendAnswer] = await self.background.run(compute, request.has_left)
+        answers: list[RecommendAnswer] = await self.background.run(compute, context.has_left)
         return answers
 
-    def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
+    def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> RankingTask:
         encoded = loaded.recommender.look_up(session)
         loaded.metrics.session(len(session), len(encoded.unknown))
-        return Query(loaded, plan, encoded)
+        return RankingTask(loaded, plan, encoded)
 
-    def answer(self, query: Query, ordered: Ordered) -> RecommendAnswer:
+    def answer(self, query: RankingTask, ordered: Ordered) -> RecommendAnswer:
         loaded, key = query.loaded, None if self.feedback is None else self.feedback.key
         ids, title, fields = loaded.recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
         items = [
@@ -321,51 +306,7 @@ def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
     return loaded.recommender.plan(data.k, **data.rules())
 
 
-def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue, clicks: int = 0) -> int:
-    """The work of a request with a body of `size` bytes, 1 for a plain one; an InputError where the answer would be too
-    large. All sessions together have so many clicks."""
-    k = min(data.k, catalogue.items)
-    answer_bytes = checked_answer_bytes(sessions * k, data.fields, catalogue)
-    searches = 1 + bool(data.pin)
-    if data.boost:  # one for each factor, also that of the items that have none
-        searches += min(sum(len(values) for values in data.boost.values()), MOST_FACTORS - 1)
-    each = searches * max(1.0, k / ITEMS_PER_UNIT)
-    if data.explore:
-        each += EXPLORE_POOL / ITEMS_PER_UNIT
-    if isinstance(data.diversify, str | GroupLimit):
-        each *= 2  # it may take more searches to find enough values of the column
-    elif data.diversify:
-        each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
-    ids = clicks + len(data.allow or ()) + len(data.deny or ())
-    once = max(size, BYTES_PER_ID * ids) / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT
-    limited = data.diversify.column if isinstance(data.diversify, GroupLimit) else data.diversify
-    named = {*(data.filter or ()), *(data.boost or ()), *([limited] if isinstance(limited, str) else [])}
-    return max(1, round(sessions * each + once + indexing_work(named, catalogue)))
-
-
-def indexing_work(named: Iterable[str], catalogue: Catalogue) -> float:
-    """The work of columns that a rule names for the first time, such as titles: their values are indexed first."""
-    columns = catalogue.attributes.columns
-    unindexed = [name for name in named if name in columns and not columns[name].is_indexed]
-    return len(unindexed) * catalogue.items / INDEXED_PER_UNIT
-
-
-def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Catalogue) -> float:
-    """The estimated size of an answer with so many items; an InputError where it is too large."""
-    answer_bytes = items * catalogue.item_bytes(fields)
-    check_answer_bytes(answer_bytes)
-    return answer_bytes
-
-
-def check_answer_bytes(answer_bytes: float) -> None:
-    if answer_bytes > MOST_ANSWER_BYTES:
-        raise InputError(
-            f"the answer would have about {answer_bytes / (1 << 20):,.0f} MB; at most {MOST_ANSWER_BYTES >> 20} MB are "
-            "sent: ask for fewer sessions, a smaller k or fewer fields"
-        )
-
-
-def rank(queries: Sequence[Query]) -> list[Ordered]:
+def rank(queries: Sequence[RankingTask]) -> list[Ordered]:
     """Rank the queries of a batch. Those to the same recommender are ranked together."""
     rows: dict[Recommender, list[int]] = {}
     for row, query in enumerate(queries):

@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 
 from posrec.errors import InputError, RunFailed, not_installed
-from posrec.server.http.messages import Refused
+from posrec.server.errors import Refused
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
@@ -315,13 +315,6 @@ def hashed(session: str) -> bytes:
 def key(session: str) -> str:
     """Of a session in Redis."""
     return "posrec:session:" + hashed(session).hex()
-
-
-def password_in(address: str) -> str | None:
-    """The password in an address such as redis://user:password@host:6379/0."""
-    with suppress(ValueError):
-        return urlsplit(address).password
-    return None
 
 
 def without_password(address: str) -> str:

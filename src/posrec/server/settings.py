@@ -1,12 +1,11 @@
-"""The options of `posrec serve`. Worker processes get them as JSON on their standard input.
+"""The options of `posrec serve`. Worker processes get them as JSON in a variable of their environment.
 
 They hold the API key and the address of the session store with its password, so they are never part of a command line.
 """
 
-import hashlib
 import os
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,6 +17,7 @@ from posrec.server.schemas import MOST_CLICKS
 MOST_NAME_CHARACTERS = 40  # of a run's name in the id of an answer
 KEY_VARIABLE, KEY_FILE_VARIABLE = "POSREC_API_KEY", "POSREC_API_KEY_FILE"
 STORE_VARIABLE = "POSREC_SESSION_STORE"
+SETTINGS_VARIABLE = "POSREC_SERVER_SETTINGS"  # of the workers
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -31,7 +31,6 @@ class ServerSettings(msgspec.Struct, frozen=True):
     queue: int = 128  # work that may wait in a worker, in plain requests; more is answered 503
     allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are given
     allow_host: tuple[str, ...] = ()  # the names that the server answers for; none means any
-    connections: int = 1000  # that may be open in a worker
     log_requests: bool = False
     onnx: bool = True  # compute with the run's export
     code: OwnCode = OwnCode()  # for a run of the user's own model or encoding
@@ -56,54 +55,22 @@ class ServerSettings(msgspec.Struct, frozen=True):
         return [f"{name}.{place}" if same else name for place, name in enumerate(names, start=1)]
 
 
-MOST_KEYS = 10_000  # that are tried to find one for each run
+@dataclass(frozen=True)
+class Listening:
+    """Where the server listens, and the certificate and key of TLS, where it has them."""
 
+    host: str = "127.0.0.1"
+    port: int = 8000
+    certificate: Path | None = None
+    key: Path | None = None
 
-class Split:
-    """Which of several runs answers a session: the same session always the same run, by a hash, in the wanted shares.
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise InputError("TLS needs both --tls-certificate and --tls-key")
 
-    The shares may have any sum, such as 90 and 10.
-
-    >>> split = Split([90, 10])
-    >>> split.choose("anna") == split.choose("anna"), sum(split.choose(str(n)) for n in range(1000)) in range(70, 131)
-    (True, True)
-    """
-
-    def __init__(self, shares: Sequence[float]) -> None:
-        total = sum(shares)
-        self.shares = [share / total for share in shares]
-        self.keys = [self.find_key(place) for place in range(len(shares))]
-
-    def choose(self, key: str) -> int:
-        """The place of the run that answers sessions with this key."""
-        if len(self.shares) == 1:
-            return 0
-        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        drawn = int.from_bytes(digest, "big") / 2**64
-        for place, share in enumerate(self.shares):
-            drawn -= share
-            if drawn < 0:
-                return place
-        return len(self.shares) - 1  # where the shares sum up to a little less than 1
-
-    def find_key(self, place: int) -> str | None:
-        """A key whose sessions are answered by the run at this place; None where its share is 0 or nearly so."""
-        return next((key for key in map(str, range(MOST_KEYS)) if self.choose(key) == place), None)
-
-
-def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
-    """The shares of `--split 90,10`; none without it."""
-    if text is None:
-        return ()
-    try:
-        shares = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        shares = ()
-    if runs == 1:
-        raise InputError(f"--split {text} is for several runs, and there is one; name the others, or leave out --split")
-    if len(shares) != runs or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
-        raise InputError(f"--split {text}: it must have a share for each of the {runs} runs, such as 90,10 for two")
-    return shares
+    @property
+    def scheme(self) -> str:
+        return "http" if self.certificate is None else "https"
 
 
 def parse_keep(text: str | None, feedback: Path | None) -> float | None:
@@ -117,11 +84,12 @@ def parse_keep(text: str | None, feedback: Path | None) -> float | None:
     return parse_duration(text, "--keep-feedback") / 1000
 
 
-def chosen_key(key: str | None, file: Path | None) -> str | None:
-    """The API key of `--api-key` or POSREC_API_KEY, or the one in `--api-key-file`; None where there is none."""
+def chosen_key(file: Path | None) -> str | None:
+    """The API key in POSREC_API_KEY or in `--api-key-file`; None where there is none."""
+    key = os.environ.get(KEY_VARIABLE)
     if key is not None and file is not None:
-        raise InputError(f"give the API key once: either --api-key (or {KEY_VARIABLE}) or --api-key-file")
-    source = "--api-key" if file is None else f"--api-key-file {file}"
+        raise InputError(f"give the API key once: either {KEY_VARIABLE} or --api-key-file")
+    source = KEY_VARIABLE if file is None else f"--api-key-file {file}"
     if file is not None:
         try:
             key = file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
@@ -130,12 +98,11 @@ def chosen_key(key: str | None, file: Path | None) -> str | None:
         except UnicodeDecodeError:
             raise InputError(f"{source} is not a text file") from None
     if key is None:
-        for name in (KEY_VARIABLE, KEY_FILE_VARIABLE):
-            if name in os.environ:  # an empty variable does not reach the option
-                raise InputError(f"{name} is empty; unset it to serve without a key")
+        if KEY_FILE_VARIABLE in os.environ:  # an empty variable does not reach the option
+            raise InputError(f"{KEY_FILE_VARIABLE} is empty; unset it to serve without a key")
         return None
     if not key:
-        raise InputError(f"{source}: the key is empty; leave the option out to serve without a key")
+        raise InputError(f"{source}: the key is empty; leave it out to serve without a key")
     if key != key.strip() or not key.isprintable():
         raise InputError(f"{source}: the key must be one line without spaces around it or control characters")
     return key

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import msgspec
 
-import posrec
 from posrec.server.http.access import PUBLIC_PATHS
-from posrec.server.http.application import Route
-from posrec.server.http.messages import JSON
+from posrec.server.http.operation import Operation
+from posrec.server.http.responses import JSON
 from posrec.server.schemas import ErrorAnswer
+from posrec.version import __version__
 
 PAGES = Path(__file__).parent.parent / "page"
 # What /docs takes from the playground, so that both look alike.
@@ -33,64 +33,64 @@ ERRORS = {
 }
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The OpenAPI document of all routes that have a summary."""
-    public = [route for route in routes if route.summary]
-    bodies = [kind for route in public for name, kind in route.types.items() if name in ("data", "return")]
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """The OpenAPI document of all operations that have a summary."""
+    public = [operation for operation in operations if operation.summary]
+    bodies = [kind for operation in public for name, kind in operation.types.items() if name in ("data", "return")]
     _, schemas = msgspec.json.schema_components([*bodies, ErrorAnswer], ref_template=REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
-    for route in public:
-        paths.setdefault(route.path, {})[route.method.lower()] = operation(route)
+    for operation in public:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "posrec", "version": posrec.__version__},
+        "info": {"title": "posrec", "version": __version__},
         "paths": paths,
         "components": {"schemas": schemas},
     }
 
 
-def operation(route: Route) -> dict[str, Any]:
-    answers: dict[str, Any] = {str(route.status): {"description": "Done; there is no body."}}
-    if route.types["return"] is not type(None):
-        answer = content(route.types["return"], route.media_type)
-        answers = {str(route.status): {"description": "The answer.", "content": answer}}
-    for status in errors_of(route):
+def described(operation: Operation) -> dict[str, Any]:
+    answers: dict[str, Any] = {str(operation.status): {"description": "Done; there is no body."}}
+    if operation.types["return"] is not type(None):
+        answer = content(operation.types["return"], operation.media_type)
+        answers = {str(operation.status): {"description": "The answer.", "content": answer}}
+    for status in errors_of(operation):
         answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
     result: dict[str, Any] = {
-        "summary": route.summary,
-        "operationId": route.handler.__name__,
+        "summary": operation.summary,
+        "operationId": operation.handler.__name__,
         "responses": answers,
-        "parameters": parameters(route),
+        "parameters": parameters(operation),
     }
-    if "data" in route.types:
-        result["requestBody"] = {"required": True, "content": content(route.types["data"])}
+    if "data" in operation.types:
+        result["requestBody"] = {"required": True, "content": content(operation.types["data"])}
     return result
 
 
-def errors_of(route: Route) -> list[int]:
+def errors_of(operation: Operation) -> list[int]:
     """The statuses of errors: those of every request, and those of what this route has."""
     possible = {
-        401: route.path not in PUBLIC_PATHS,
-        403: route.writes,
-        404: route.not_found,
-        415: route.decoder is not None,
-        422: route.decoder is not None or route.query_type is not None,
+        401: operation.path not in PUBLIC_PATHS,
+        403: operation.writes,
+        404: operation.not_found,
+        415: operation.decoder is not None,
+        422: operation.decoder is not None or operation.query_type is not None,
     }
     return [status for status in ERRORS if possible.get(status, True)]
 
 
-def content(kind: Any, media_type: bytes = JSON) -> dict[str, Any]:
+def content(kind: Any, media_type: str = JSON) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([kind], ref_template=REFERENCE)
-    return {media_type.decode().partition(";")[0]: {"schema": schema}}
+    return {media_type: {"schema": schema}}
 
 
-def parameters(route: Route) -> list[dict[str, Any]]:
+def parameters(operation: Operation) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
-    if route.parameter is not None:
-        result.append({"name": route.parameter, "in": "path", "required": True, "schema": {"type": "string"}})
-    if route.query_type is not None:
-        _, schemas = msgspec.json.schema_components([route.query_type])
-        for name, schema in schemas[route.query_type.__name__]["properties"].items():
+    for name in operation.parameters:
+        result.append({"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
+    if operation.query_type is not None:
+        _, schemas = msgspec.json.schema_components([operation.query_type])
+        for name, schema in schemas[operation.query_type.__name__]["properties"].items():
             result.append({"name": name, "in": "query", "required": False, "schema": schema})
     return result
 

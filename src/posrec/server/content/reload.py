@@ -28,8 +28,8 @@ from posrec.io.unfinished import locked
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import ListedIds
-from posrec.server.item_columns import read_columns
-from posrec.server.item_search import ItemSearch
+from posrec.server.content.item_columns import read_columns
+from posrec.server.content.item_search import ItemSearch
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics, RunMetrics
 from posrec.server.settings import ServerSettings

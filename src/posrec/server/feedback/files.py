@@ -1,16 +1,22 @@
 """The files of feedback that `posrec serve --feedback` writes, and all of their rows as a frame."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from posrec.errors import InputError, first_line
+from posrec.io import whole_file
 
 if TYPE_CHECKING:  # polars is imported where it is used: a server starts without it
     import polars as pl
 
 FILES = "feedback-*.parquet"
+TIME_IN_NAME = "%Y%m%dT%H%M%S"  # when a file was begun, UTC
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-# The columns of feedback, with the names of their types in polars; server/feedback.py says what they mean.
+# The columns of feedback, with the names of their types in polars.
 COLUMNS = {
     "time": "Int64",
     "session": "String",
@@ -25,6 +31,21 @@ COLUMNS = {
     "value": "Float64",
     "explored": "Boolean",
 }
+
+
+class FeedbackRow(msgspec.Struct):
+    time: int  # milliseconds since 1970
+    session: str
+    item: str
+    event: str
+    rank: int | None  # of a shown item, from 1
+    answer: str
+    run: str  # the fingerprint of the run that answered
+    signed: bool  # whether the server gave this answer
+    visitor: str | None
+    name: str | None  # of the run that answered
+    value: float | None  # of a purchase
+    explored: bool  # whether the item was in the answer because it is new
 
 
 def read_feedback(folder: Path) -> "pl.DataFrame":
@@ -61,3 +82,18 @@ def whole_lines(file: Path) -> bytes:
     except FileNotFoundError:
         return b""
     return content[: content.rfind(b"\n") + 1]
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, int, FeedbackRow]]:
+    """The bytes at which each line of an open file starts and ends, and its row, unless it was erased."""
+    start = 0
+    for line in whole_lines(path).splitlines(keepends=True):
+        end = start + len(line) - 1
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            yield start, end, msgspec.json.decode(line, type=FeedbackRow)
+        start = end + 1
+
+
+def replace_parquet(path: Path, rows: "pl.DataFrame") -> None:
+    with whole_file(path, overwrite=True) as unfinished:
+        rows.write_parquet(unfinished)

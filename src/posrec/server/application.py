@@ -1,0 +1,47 @@
+"""The application of one worker: Starlette's, with our checks before it and our operations in it."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from posrec.server.http.access import ANY, METHODS, AccessRules, RequireAccess
+from posrec.server.http.body import BodyReader
+from posrec.server.http.counting import CountAnswers
+from posrec.server.http.operation import Tools
+from posrec.server.http.responses import routing_error
+from posrec.server.routes import Routes
+from posrec.server.service import Service
+from posrec.server.settings import ServerSettings
+
+PREFLIGHT_SECONDS = 600  # for which a browser need not ask again whether it may ask
+
+
+def application(settings: ServerSettings) -> Starlette:
+    service = Service(settings)
+    rules = AccessRules(settings)
+    bodies = BodyReader(settings.max_body, settings.request_timeout)
+    tools = Tools(rules, bodies, service.background)
+    return Starlette(
+        routes=[operation.route(tools) for operation in Routes(service).operations()],
+        middleware=middleware(settings, service, rules),
+        exception_handlers={HTTPException: routing_error},
+        lifespan=lambda app: service.running(),
+    )
+
+
+def middleware(settings: ServerSettings, service: Service, rules: AccessRules) -> list[Middleware]:
+    """From the outermost to the innermost. A preflight request carries no key, so CORS comes before the access."""
+    layers = [Middleware(CountAnswers, service.metrics, settings.log_requests)]
+    if settings.allow_origin:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=[ANY] if ANY in settings.allow_origin else [],
+            allow_origin_regex=rules.origins,
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=["Retry-After"],
+            max_age=PREFLIGHT_SECONDS,
+        )
+        layers.append(cors)
+    return [*layers, Middleware(RequireAccess, rules)]

@@ -1,0 +1,1 @@
+"""What became of answers: written while the server runs, read by reports, erased on demand."""

@@ -1,0 +1,52 @@
+"""The body of a request, received within limits on its size, its time, and the bodies of all requests together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import ClientDisconnect, Request
+
+from posrec.server.errors import Disconnected, Refused
+
+MOST_HELD = 64 << 20  # bytes of all bodies that a worker receives or answers
+TOO_LARGE = "the body is too large"
+
+
+class BodyReader:
+    """Receives the bodies of a worker's requests. `most` is the size of one in bytes, `seconds` the time for it."""
+
+    def __init__(self, most: int, seconds: float, most_held: int = MOST_HELD) -> None:
+        self.most = most
+        self.seconds = seconds
+        self.most_held = most_held
+        self.held = 0  # bytes, of all requests
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytearray]:
+        """The body. Its bytes count as held until the block ends."""
+        body = bytearray()
+        try:
+            await self.receive(request, body)
+            yield body
+        finally:
+            self.held -= len(body)
+
+    async def receive(self, request: Request, body: bytearray) -> None:
+        if int(request.headers.get("content-length", "0")) > self.most:
+            raise Refused(413, TOO_LARGE)
+        try:
+            async with asyncio.timeout(self.seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    self.held += len(chunk)
+                    self.check_sizes(body)
+        except TimeoutError:
+            raise Refused(408, f"the body was not received within {self.seconds:g} seconds") from None
+        except ClientDisconnect:
+            raise Disconnected from None
+
+    def check_sizes(self, body: bytearray) -> None:
+        if len(body) > self.most:
+            raise Refused(413, TOO_LARGE)
+        if self.held > self.most_held:
+            raise Refused(503, "too many bodies are being received; try again shortly")

@@ -1,0 +1,80 @@
+"""Answers as Starlette's responses: JSON, pages, and {"error": "one plain sentence"} for errors."""
+
+import base64
+import hashlib
+import re
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from posrec.errors import InputError, RunFailed
+from posrec.server.errors import Refused
+from posrec.server.json_log import LOG, NO_MEMORY, log_seldom
+from posrec.server.schemas import ErrorAnswer
+
+JSON = "application/json"
+RETRY_AFTER = {"Retry-After": "1"}  # seconds; sent with every 503
+HTTP_ERRORS = {
+    404: "there is no such page; /docs lists the available ones",
+    405: "this method is not allowed here; /docs shows which one is",
+}
+# Pages load nothing, run no script but their own, are shown in no frame, and speak to this server alone.
+PAGE_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
+
+
+def page_response(content: str) -> Response:
+    """An HTML page. Its scripts are allowed by their hashes."""
+    digests = [hashlib.sha256(script.encode()).digest() for script in SCRIPT.findall(content)]
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    headers = {
+        "Content-Security-Policy": PAGE_POLICY.format(scripts=scripts or "'none'"),
+        "X-Frame-Options": "DENY",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return HTMLResponse(content, headers=headers)
+
+
+def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    if status == 503:
+        headers = {**(headers or {}), **RETRY_AFTER}
+    return Response(msgspec.json.encode(ErrorAnswer(sentence)), status, headers, JSON)
+
+
+def routing_error(request: Request, error: Exception) -> Response:
+    """The answer where no route has the path or the method; Starlette raises an HTTPException then."""
+    assert isinstance(error, HTTPException)
+    headers = None if error.headers is None else dict(error.headers)
+    return refusal(error.status_code, HTTP_ERRORS.get(error.status_code, error.detail), headers)
+
+
+def error_response(error: Exception) -> Response:
+    """The answer to a request that raised this error."""
+    match error:
+        case Refused():
+            return refusal(error.status, error.sentence, error.headers)
+        case InputError():
+            return refusal(400, str(error))
+        case RunFailed():  # such as the model of a run that was replaced meanwhile
+            return refusal(503, str(error))
+        case msgspec.ValidationError():
+            return refusal(422, f"the request is not valid: {error}")
+        case msgspec.DecodeError() | UnicodeDecodeError():
+            return refusal(400, f"the body is not valid JSON: {error}")
+        case RecursionError():
+            return refusal(400, "the body is nested too deeply")
+    if is_out_of_memory(error):
+        log_seldom(NO_MEMORY)
+        return refusal(503, NO_MEMORY)
+    LOG.error("unexpected error", exc_info=error)
+    return refusal(500, "internal error; the server log has the details")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """numpy and torch have errors of their own where there is no memory."""
+    return isinstance(error, MemoryError | SystemError) or "allocate memory" in str(error)

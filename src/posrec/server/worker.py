@@ -1,0 +1,48 @@
+"""A worker process of `posrec serve`. granian starts it, replaces it when it dies, and stops it."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+from starlette.applications import Starlette
+
+from posrec.server.settings import SETTINGS_VARIABLE, ServerSettings
+
+STARTS = "starts"  # a file in the folder of all workers, with the time at which each of them was started
+SOON = 60.0  # seconds
+PAUSE = 6.0  # seconds
+
+
+def create_application() -> Starlette:
+    """The application of this worker; granian calls it before the worker listens."""
+    settings = msgspec.json.decode(os.environ.pop(SETTINGS_VARIABLE), type=ServerSettings)
+    pause_after_a_death(Path(settings.shared), settings.workers)
+    threading.Thread(target=stop_with_parent, daemon=True).start()
+    from posrec.server.application import application  # loads ONNX Runtime or torch
+
+    return application(settings)
+
+
+def pause_after_a_death(shared: Path, workers: int) -> None:
+    """Wait before loading the run if another worker was started a moment ago: this one replaces a worker that died at
+    once, and may die too. granian itself ends the server when a worker dies within 5.5 seconds of its replacement."""
+    shared.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary folders may have removed it
+    now = time.monotonic()
+    with (shared / STARTS).open("a+") as file:
+        file.seek(0)
+        earlier = [float(line) for line in file]
+        file.write(f"{now}\n")
+    if len(earlier) >= workers and now - max(earlier) < SOON:
+        time.sleep(PAUSE)
+
+
+def stop_with_parent() -> None:
+    """Stop this worker when its parent is killed: nothing would stop or replace it any more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -14,7 +14,7 @@ from posrec.io import FolderReader, changing, write_json
 from posrec.recommend.export.opening import open_recommender
 from posrec.runs.folder import EXPORT, METRICS, POPULARITY, read_run
 from posrec.runs.run import load_run
-from posrec.server.reload import run_stamp
+from posrec.server.content.reload import run_stamp
 from tests.helpers import update_checksums
 
 

@@ -153,7 +153,7 @@ def test_a_planted_violation_is_caught(tmp_path: Path, file: str, line: str) -> 
 
 @pytest.mark.process
 def test_importing_posrec_is_quick() -> None:
-    heavy = ("polars", "matplotlib", "uvicorn", "torch", "numpy", "rich", "typer")
+    heavy = ("polars", "matplotlib", "granian", "torch", "numpy", "rich", "typer")
     code = f"import sys, posrec; assert dir(posrec); print([name for name in {heavy} if name in sys.modules])"
     assert own_process(code=code).stdout.strip() == "[]"
 
@@ -202,7 +202,7 @@ def test_training_and_ranking_on_a_cpu_import_no_compiler(prepared: Path) -> Non
 
 BARE = """
 import sys
-for name in ("polars", "matplotlib", "zstandard", "uvicorn"):
+for name in ("polars", "matplotlib", "zstandard", "granian"):
     sys.modules[name] = None
 import torch, posrec
 from posrec.data.stats import stats

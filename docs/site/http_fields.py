@@ -154,12 +154,11 @@ def limits(about: dict[str, Any]) -> str:
 
 
 def server_schemas() -> dict[str, Any]:
-    from posrec.server.http.openapi import document
-    from posrec.server.routes import application
+    from posrec.server.routes import Routes
+    from posrec.server.service import Service
     from posrec.server.settings import ServerSettings
 
-    routes = application(ServerSettings(("run",))).routes
-    schemas: dict[str, Any] = document(routes)["components"]["schemas"]
+    schemas: dict[str, Any] = Routes(Service(ServerSettings(("run",)))).document()["components"]["schemas"]
     return schemas
 
 

@@ -60,9 +60,8 @@ def recommender(run: Path) -> Recommender:
 @contextmanager
 def serving(*runs: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
     """The address of `posrec serve`, ready. It computes with torch: an export takes longer than all tests of a page."""
-    pytest.importorskip("uvicorn")
-    options = ["--port", port, *(["--api-key", api_key] if api_key else [])]
-    with server_process.serving(*runs, *options) as server:
+    pytest.importorskip("granian")
+    with server_process.serving(*runs, "--port", port, key=api_key) as server:
         yield f"http://127.0.0.1:{server.port}/"
 
 

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from posrec.progress import TerminalConsole
-from posrec.server.feedback import FeedbackFiles, new_answer_id
+from posrec.server.feedback.answer_ids import new_answer_id
+from posrec.server.feedback.writing import FeedbackFiles
 from posrec.server.json_log import JsonFormatter
 from tests.helpers import command, small_shop, write_lines
 

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_it_is_named_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
     if line.startswith("serve"):
-        pytest.importorskip("uvicorn")
+        pytest.importorskip("granian")
     monkeypatch.chdir(folder)
     done = command(*line.split())
     assert done.code == 2

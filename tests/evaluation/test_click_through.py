@@ -19,8 +19,8 @@ from posrec.evaluation.click_through import (
     ratio,
     unusual_days,
 )
-from posrec.evaluation.feedback_files import COLUMNS, feedback_schema
 from posrec.evaluation.significance import always_valid, influences, standard_error
+from posrec.server.feedback.files import COLUMNS, feedback_schema
 
 DAY = 86_400_000
 NORMAL = 1.96  # the 97.5 % quantile

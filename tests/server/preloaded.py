@@ -9,7 +9,10 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
-for package in ("cli", "server", "models", "recommend", "nn", "encodings"):
+# Without posrec.server: prometheus_client reads the environment of a worker when it is imported.
+for library in ("granian", "starlette.applications", "starlette.middleware.cors", "redis.asyncio", "uvloop"):
+    import_module(library)
+for package in ("cli", "models", "recommend", "nn", "encodings"):
     for module in pkgutil.walk_packages(import_module(f"posrec.{package}").__path__, f"posrec.{package}."):
         with suppress(ImportError):
             import_module(module.name)

@@ -71,7 +71,9 @@ def run_command(arguments: list[str], environment: dict[str, str], stderr: Conne
     os.environ.update(environment)
     sys.argv = ["posrec", *arguments]
     from posrec.cli import main
+    from posrec.server import serve
 
+    serve.START_METHOD = "fork"  # the workers too have imported everything
     main()
 
 
@@ -106,9 +108,15 @@ class Server:
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
+    @property
+    def worker(self) -> int:
+        """The process id of the only worker."""
+        (worker,) = children(self)
+        return worker
+
     def open_files(self) -> int:
-        """The number of open files, connections among them."""
-        return open_files(self.process.pid)
+        """The number of open files of the only worker, connections among them."""
+        return open_files(self.worker)
 
     def metric(self, name: str) -> float:
         lines = self.ask("GET", "/metrics").body.decode().splitlines()
@@ -116,9 +124,10 @@ class Server:
 
 
 def children(server: Server) -> list[int]:
-    """The process ids of the workers, or of an export."""
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.process.pid)], capture_output=True, check=False)
-    return [int(process) for process in listed.stdout.split()]
+    """The process ids of the workers."""
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(server.process.pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [int(line.split()[0]) for line in listed if "resource_tracker" not in line]
 
 
 def open_files(process: int) -> int:
@@ -135,9 +144,14 @@ def until(check: Callable[[], Any], seconds: float = 150) -> Any:
 
 
 @contextmanager
-def serving(run: Path, *options: object, onnx: bool = False, forked: bool = True) -> Iterator[Server]:
+def serving(
+    run: Path, *options: object, onnx: bool = False, forked: bool = True, key: str | None = None
+) -> Iterator[Server]:
+    """A server; `key` is the API key that it asks for."""
     line = ["serve", str(run), "--port", "0", *([] if onnx else ["--no-onnx"]), *map(str, options)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    if key is not None:
+        environment["POSREC_API_KEY"] = key
     process: subprocess.Popen[str] | Forked
     if forked:
         process = Forked(line, environment)

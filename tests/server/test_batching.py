@@ -1,21 +1,14 @@
 """The two queues: batches of requests that arrive together, and slow work in the background."""
 
 import asyncio
-import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from posrec.server.batching import NICENESS, BackgroundQueue, Batcher, Overloaded, lower_priority
-from posrec.server.http.messages import Disconnected
-
-
-def never() -> bool:
-    return False
+from posrec.server.batching import BackgroundQueue, Batcher
+from posrec.server.errors import Disconnected, Overloaded
 
 
 def play(batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[Any]]) -> Any:
@@ -33,7 +26,7 @@ def play(batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[An
 
 def submit(batcher: Batcher, query: Any, work: int = 1) -> asyncio.Future[Any]:
     batcher.refuse_more(work)
-    return batcher.submit(query, work, never)
+    return batcher.submit(query, work)
 
 
 class Gate:
@@ -196,30 +189,32 @@ def test_a_batch_has_a_bounded_amount_of_work() -> None:
     assert batches == [[1, 4, 3], [2, 6], [1], [20], [1]]
 
 
-def test_what_a_client_has_asked_for_is_not_computed_once_it_has_left() -> None:
+def test_slow_work_is_not_done_once_the_client_has_left() -> None:
     """And recommendations are answered while slow work waits."""
-    quick, slow, left = Gate(), Gate(), threading.Event()
+    quick, slow, left = Gate(), Gate(), asyncio.Event()
     queue = BackgroundQueue(10)
+
+    async def has_left() -> bool:
+        return left.is_set()
 
     async def story(batcher: Batcher) -> None:
         pieces = [
-            queue.run(lambda name=name: slow.compute([name]), left)
-            for name, left in (("a", never), ("b", left.is_set), ("c", never))
+            queue.run(lambda name=name: slow.compute([name]), has_left if name == "b" else None)
+            for name in ("a", "b", "c")
         ]
         later = [asyncio.create_task(piece) for piece in pieces]
         first = submit(batcher, "d")
         await asyncio.sleep(0.05)
-        gone, last = batcher.submit("e", 1, left.is_set), submit(batcher, "f")
         left.set()
         quick.open.set()
-        assert [await first, await last] == ["d", "f"]
+        assert await first == "d"
         slow.open.set()
-        answers = await asyncio.gather(gone, *later, return_exceptions=True)
-        assert [isinstance(one, Disconnected) for one in answers] == [True, False, True, False]
+        answers = await asyncio.gather(*later, return_exceptions=True)
+        assert [isinstance(answer, Disconnected) for answer in answers] == [False, True, False]
         queue.stop()
 
     play(lambda: Batcher(quick.compute, max_batch=1), story)
-    assert (quick.computed, slow.computed) == (["d", "f"], ["a", "c"])
+    assert (quick.computed, slow.computed) == (["d"], ["a", "c"])
 
 
 def test_slow_work_is_bounded_by_its_sum() -> None:
@@ -230,22 +225,3 @@ def test_slow_work_is_bounded_by_its_sum() -> None:
         pass
     assert queue.work == 0
     queue.stop()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
-def test_the_thread_has_a_low_priority_and_the_others_keep_theirs() -> None:
-    """A priority that is lower already stays: only root may raise it."""
-
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    def set_lower() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(before, 15))
-
-    before, queue = priority(), BackgroundQueue(1)
-    assert queue.thread.submit(priority).result() == max(before, NICENESS)
-    queue.stop()
-    with ThreadPoolExecutor(1, initializer=set_lower) as thread:
-        thread.submit(lower_priority).result()
-        assert thread.submit(priority).result() == max(before, 15)
-    assert priority() == before

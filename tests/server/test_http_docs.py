@@ -14,7 +14,7 @@ from tests.helpers import ROOT
 from tests.server.documented_run import save_documented_run
 from tests.server.server_process import Answer, Server, serving
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```sh\n(curl .*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.MULTILINE | re.DOTALL)
@@ -26,7 +26,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Ser
     """Without and with an API key."""
     folder = tmp_path_factory.mktemp("documented")
     run = save_documented_run(folder)
-    with serving(run, "--feedback", folder / "feedback") as plain, serving(run, "--api-key", "my-key") as guarded:
+    with serving(run, "--feedback", folder / "feedback") as plain, serving(run, key="my-key") as guarded:
         yield {False: plain, True: guarded}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.server_process import Answer, Server, serving
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 RECOMMEND, EXPLAIN = "/v1/recommend", "/v1/explain"
 MOST = 10_000  # clicks

@@ -14,7 +14,7 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
 from tests.server.server_process import Server, serving, until
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import ROOT, command
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 OPTIONS = PAGE.partition("\n## Options\n")[2].partition("\n## ")[0]

@@ -29,7 +29,7 @@ from tests.server.server_process import Server, children, serving, until
 from tests.server.store_process import AnyStore, SqliteFile, Store
 from tests.server.test_feedback import largest_file
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 pytest.importorskip("redis")
 
 

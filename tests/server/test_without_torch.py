@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,14 @@ from tests.fixtures import with_export
 from tests.helpers import own_process
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 SERVER = """
-import json, os, signal, sys, threading, time, urllib.request
+import asyncio, json, sys
+from posrec.server.application import application
+from posrec.server.settings import ServerSettings
+from tests.server.asgi import ask
 
-run, port = sys.argv[1:]
 ASKED = [
     ("/v1/recommend", {"session": ["i3", "i4"], "k": 5}),
     ("/v1/recommend", {"session": [], "k": 2}),
@@ -30,39 +31,20 @@ ASKED = [
     ("/v1/explain", {"session": ["i3", "i4"], "item": "i5"}),
 ]
 
-def ask(path, body):
-    content = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", content)) as answer:
-        return json.load(answer)
+async def ask_all():
+    app = application(ServerSettings((sys.argv[1],)))
+    async with app.router.lifespan_context(app):
+        for path, body in ASKED:
+            answer = await ask(app, path, body)
+            loaded = [name for name in ("torch", "onnx", "polars") if name in sys.modules]
+            print(json.dumps([path, answer, loaded]))
 
-def ask_all():
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").read()
-            break
-        except OSError:
-            time.sleep(0.05)
-    for path, body in ASKED:
-        answer = ask(path, body)
-        print(json.dumps([path, answer, [name for name in ("torch", "onnx", "polars") if name in sys.modules]]))
-    sys.stdout.flush()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-threading.Thread(target=ask_all, daemon=True).start()
-sys.argv = ["posrec", "serve", run, "--port", port]
-from posrec.cli import main
-main()
+asyncio.run(ask_all())
 """
 
 
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
-
-
 def test_only_an_explanation_imports_torch(trained: Path, trained_with_export: Path) -> None:
-    done = own_process(trained_with_export, free_port(), code=SERVER, timeout=300)
+    done = own_process(trained_with_export, code=SERVER, timeout=300)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == 8, done.stderr
     assert [loaded for _, _, loaded in answers[:-1]] == [[]] * 7

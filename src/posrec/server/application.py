@@ -22,12 +22,14 @@ def application(settings: ServerSettings) -> Starlette:
     rules = AccessRules(settings)
     bodies = BodyReader(settings.max_body, settings.request_timeout)
     tools = Tools(rules, bodies, service.background)
-    return Starlette(
+    app = Starlette(
         routes=[operation.route(tools) for operation in Routes(service).operations()],
         middleware=middleware(settings, service, rules),
         exception_handlers={HTTPException: routing_error},
         lifespan=lambda app: service.running(),
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 def middleware(settings: ServerSettings, service: Service, rules: AccessRules) -> list[Middleware]:

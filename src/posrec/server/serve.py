@@ -40,6 +40,9 @@ WORKER_FILES = 128  # that a worker needs beside its connections: libraries, the
 FEWEST_CONNECTIONS = 32
 BACKLOG = 4096
 HEAD_BYTES = 32 << 10  # of a request's line and headers
+# Seconds without a whole head, after which a connection is closed. Proxies keep idle connections for 60 seconds, and
+# must not find one of them closed.
+KEEP_ALIVE = 75
 GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
 POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads it when it is imported
@@ -68,7 +71,7 @@ def serve(settings: ServerSettings, listening: Listening) -> None:
 
 
 def run_granian(settings: ServerSettings, listening: Listening, address: str, port: int) -> None:
-    http1 = HTTP1Settings(header_read_timeout=int(1000 * settings.request_timeout), max_buffer_size=HEAD_BYTES)
+    http1 = HTTP1Settings(header_read_timeout=1000 * KEEP_ALIVE, max_buffer_size=HEAD_BYTES)
     server = Granian(
         APPLICATION,
         factory=True,

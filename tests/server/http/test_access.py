@@ -8,7 +8,7 @@ import pytest
 from tests.server.raw import SESSION, ask, head, recommend
 from tests.server.server_process import Answer, Server, serving
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 LOCAL = ("localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:1", "[::1]:8000", "localhost.")
 STRANGE = (
@@ -28,8 +28,8 @@ KEY = "X-API-Key: open sesame"
 @pytest.fixture(scope="module")
 def guarded(trained: Path) -> Iterator[Server]:
     """Asks for a key, and answers web pages of one origin."""
-    options = ("--allow-origin", SHOP, "--api-key", "open sesame", "--max-body", 1024)
-    with serving(trained, *options) as server:
+    options = ("--allow-origin", SHOP, "--max-body", 1024)
+    with serving(trained, *options, key="open sesame") as server:
         yield server
 
 

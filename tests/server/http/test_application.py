@@ -1,20 +1,24 @@
 """From a request to its route: paths and methods, and what is counted when."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message
 
-from posrec.server.batching import BackgroundQueue, Overloaded
-from posrec.server.http.application import Application
-from posrec.server.http.messages import Disconnected, Request, error_answer
+from posrec.server.errors import Disconnected, Overloaded
+from posrec.server.http.counting import CountAnswers
+from posrec.server.http.responses import error_response
 from posrec.server.metrics import Metrics
-from posrec.server.settings import ServerSettings
-from tests.server.raw import SESSION, Client, ask, head, recommend
+from tests.server.raw import SESSION, Client, ask, head
 from tests.server.server_process import Server
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 
 @pytest.fixture
@@ -22,16 +26,12 @@ def server(plain_server: Server) -> Server:
     return plain_server
 
 
-async def answers() -> dict[str, str]:
-    return {}
+async def overloaded(request: Request) -> Response:
+    return error_response(Overloaded())
 
 
-async def overloaded() -> None:
-    raise Overloaded
-
-
-async def disconnected() -> None:
-    raise Disconnected
+async def disconnected(request: Request) -> Response:
+    return error_response(Disconnected())
 
 
 def counted(metrics: Metrics) -> dict[str, float]:
@@ -45,33 +45,31 @@ def counted(metrics: Metrics) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("handler", "expected"),
+    ("endpoint", "expected"),
     [
-        (answers, {"/v1/run 2xx": 1}),
         (overloaded, {"/v1/run 5xx": 1, "posrec_refused_total": 1}),
         (disconnected, {"/v1/run 4xx": 1}),
+        (None, {"/v1/run 4xx": 1}),
     ],
 )
-def test_an_answer_is_counted_before_it_is_sent(tmp_path: Path, handler: Any, expected: dict[str, float]) -> None:
+def test_an_answer_is_counted_before_it_is_sent(endpoint: Any, expected: dict[str, float]) -> None:
     """Otherwise the counters of a worker that is killed, or slow, lack an answer that a client has received."""
-    metrics = Metrics(tmp_path)
-    application = Application(ServerSettings(("run",)), metrics, BackgroundQueue(1))
-    application.route("POST", "/v1/run")(handler)
-    request = Request("POST", b"/v1/run", b"", [(b"host", b"localhost")])
-    assert application.admit(request) is None
-    asyncio.run(application.answer(request))
-    assert counted(metrics) == expected
+    metrics = Metrics(None)
+    routes = [] if endpoint is None else [Route("/v1/run", endpoint)]
+    application = Starlette(routes, middleware=[Middleware(CountAnswers, metrics, False)])
+    scope = {"type": "http", "method": "GET", "path": "/v1/run", "headers": [], "query_string": b""}
+    seen = []
+
+    async def send(message: Message) -> None:
+        seen.append((message["type"], counted(metrics)))
+
+    asyncio.run(application(scope, None, send))  # type: ignore[arg-type]
+    assert seen[0] == ("http.response.start", expected)
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1//recommend//", "//v1/recommend"]
+    "path", ["/V1/recommend", "/v1/./recommend", "/x/../v1/recommend", "/v1/recommend/", "//v1/recommend"]
 )
-def test_other_ways_to_write_the_path(server: Server, path: str) -> None:
-    request = head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
-    assert ask(server, request).json()["items"] == ask(server, recommend()).json()["items"]
-
-
-@pytest.mark.parametrize("path", ["/V1/recommend", "/v1/./recommend", "/x/../v1/recommend"])
 def test_paths_that_are_not_there(server: Server, path: str) -> None:
     assert ask(server, head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION).status == 404
 
@@ -122,7 +120,7 @@ def test_head_is_answered_as_get_without_the_body(server: Server) -> None:
 def test_a_405_lists_the_allowed_methods(server: Server) -> None:
     for method in ("GET", "PUT", "DELETE", "TRACE"):
         answer = server.ask(method, "/v1/recommend")
-        assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize(
@@ -136,4 +134,4 @@ def test_a_405_lists_the_allowed_methods(server: Server) -> None:
     ids=["Python", "numpy", "torch", "another"],
 )
 def test_where_memory_runs_out_a_request_is_refused(error: Exception, status: int) -> None:
-    assert error_answer(error).status == status
+    assert error_response(error).status_code == status

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.server_process import Server
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 pytest.importorskip("schemathesis")
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")

@@ -18,15 +18,19 @@ from posrec.evaluation.feedback_files import COLUMNS
 
 from posrec.errors import InputError, RunFailed
 from posrec.io.unfinished import locked
-from posrec.server import feedback as module
-from posrec.server.feedback import KEY_FILE, FeedbackFiles, convert_and_close, erase_visitors, is_signed, new_answer_id
-from posrec.server.routes import application
+from posrec.server.feedback import writing as module
+from posrec.server.feedback.answer_ids import KEY_FILE, is_signed, new_answer_id
+from posrec.server.feedback.erasing import erase_visitors
+from posrec.server.feedback.files import COLUMNS
+from posrec.server.feedback.writing import FeedbackFiles, convert_and_close
+from posrec.server.routes import Routes
 from posrec.server.schemas import FeedbackRequest
+from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import command, listed
 from tests.server.server_process import Server, serving, until
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 
 def convert_all(files: FeedbackFiles) -> None:
@@ -187,7 +191,7 @@ def test_many_rows_are_written_in_the_background(tmp_path: Path, monkeypatch: py
         return len(items)
 
     monkeypatch.setattr(FeedbackFiles, "write", write)
-    handler = application(ServerSettings(("run",), feedback=str(tmp_path))).by_path["/v1/feedback"]["POST"].handler
+    handler = Routes(Service(ServerSettings(("run",), feedback=str(tmp_path)))).feedback
     for items in (20, 1000):
         request = FeedbackRequest(answer="a", event="shown", items=[f"i{number}" for number in range(items)])
         assert asyncio.run(handler(data=request)).written == items

@@ -7,8 +7,8 @@ import pytest
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
-from posrec.server.schemas import AnswerRequest, GroupLimit
-from posrec.server.service import QUICK_WORK, estimated_work
+from posrec.server.schemas import AnswerRequest, ColumnLimit
+from posrec.server.work import QUICK_WORK, estimated_work
 
 ITEMS = 2000
 CATALOGUE = Catalogue(
@@ -27,12 +27,12 @@ SLOW = range(QUICK_WORK + 1, 10**6)
         ({"pin": ["i3"]}, QUICK),
         ({"boost": {"brand": {"b1": 2.0}}}, QUICK),
         ({"diversify": 0.5}, QUICK),
-        ({"diversify": GroupLimit("brand", 2)}, QUICK),
+        ({"diversify": ColumnLimit("brand", 2)}, QUICK),
         ({"explore": 0.05}, QUICK),
         ({"k": 1000}, SLOW),
         ({"k": 200, "diversify": 0.5}, SLOW),
         ({"k": 200, "diversify": "brand"}, SLOW),
-        ({"k": 200, "diversify": GroupLimit("brand", 2)}, SLOW),
+        ({"k": 200, "diversify": ColumnLimit("brand", 2)}, SLOW),
         ({"sessions": 3, "explore": 0.05}, SLOW),
         ({"boost": {"brand": {f"b{n}": 1.0 + n for n in range(7)}}}, SLOW),
         ({"size": 500_000}, SLOW),
@@ -51,7 +51,7 @@ def test_the_work_of_a_request(asked: dict[str, Any], expected: range) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [{"filter": {"title": "a"}}, {"boost": {"title": {"a": 2.0}}}, {"diversify": GroupLimit("title", 1)}]
+    "rule", [{"filter": {"title": "a"}}, {"boost": {"title": {"a": 2.0}}}, {"diversify": ColumnLimit("title", 1)}]
 )
 def test_the_first_rule_by_titles_is_more_work(rule: dict[str, Any]) -> None:
     catalogue = Catalogue(Vocabulary([f"i{n}" for n in range(20_000)], {"title": [""] * 20_000}), 20_000)

@@ -14,11 +14,11 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
-from posrec.server.item_columns import read_columns
+from posrec.server.content.item_columns import read_columns
 from tests.helpers import command
 from tests.server.server_process import Answer, Server, serving, until
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 NUMBERS = range(30)
 

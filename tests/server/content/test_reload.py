@@ -15,9 +15,9 @@ from posrec.io import changing
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
-from posrec.server import reload as module
+from posrec.server.content import reload as module
+from posrec.server.content.reload import LoadedRun, RunReloader, ShopFiles, file_stamp, is_half_imported
 from posrec.server.metrics import Metrics
-from posrec.server.reload import LoadedRun, RunReloader, ShopFiles, file_stamp, is_half_imported
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import slowly, update_checksums
@@ -25,7 +25,7 @@ from tests.recommend.export.test_opening import USELESS
 from tests.server.server_process import Answer, Server, serving, until
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("uvicorn")
+pytest.importorskip("granian")
 
 
 def started(run: Path, folder: Path) -> RunReloader:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from posrec.evaluation.feedback_files import COLUMNS
 
 from posrec.errors import InputError, RunFailed
 from posrec.io.unfinished import locked

@@ -56,7 +56,7 @@ def test_an_answer_is_counted_before_it_is_sent(endpoint: Any, expected: dict[st
     """Otherwise the counters of a worker that is killed, or slow, lack an answer that a client has received."""
     metrics = Metrics(None)
     routes = [] if endpoint is None else [Route("/v1/run", endpoint)]
-    application = Starlette(routes, middleware=[Middleware(CountAnswers, metrics, False)])
+    application = Starlette(routes=routes, middleware=[Middleware(CountAnswers, metrics, False)])
     scope = {"type": "http", "method": "GET", "path": "/v1/run", "headers": [], "query_string": b""}
     seen = []
 

@@ -54,12 +54,12 @@ class AccessRules:
     def has_key(self, headers: Headers) -> bool:
         """Compares once for each request: X-API-Key where it is sent, otherwise Authorization."""
         assert self.key is not None
-        sent = headers.get("x-api-key")
-        if sent is None:
-            scheme, _, sent = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer":
-                return False
-        return hmac.compare_digest(sent.encode("latin-1"), self.key)
+        sent = headers.getlist("x-api-key") or [
+            key
+            for scheme, _, key in (header.partition(" ") for header in headers.getlist("authorization"))
+            if scheme.lower() == "bearer"
+        ]
+        return len(sent) == 1 and hmac.compare_digest(sent[0].encode("latin-1"), self.key)
 
     def check_origin(self, headers: Headers) -> None:
         """Refuse to write for web pages of other sites, whose requests carry the origin of the page."""

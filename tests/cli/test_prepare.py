@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import posrec
-from posrec.progress import SilentProgress
 from tests.helpers import command, listed, own_process, small_shop, write_lines, write_log
 
 
@@ -41,7 +40,7 @@ def test_the_command_and_python_agree(tmp_path: Path) -> None:
     log = shop_log(tmp_path / "klicks.tsv")
     done = command("prepare", log, *WORDS.split(), "--time-format", "%d.%m.%Y %H:%M:%S", "--out", tmp_path / "a")
     assert done.code == 0, done.err
-    data = posrec.prepare(log, out=tmp_path / "b", progress=SilentProgress(), **KEYWORDS)
+    data = posrec.prepare(log, out=tmp_path / "b", **KEYWORDS)
     assert posrec.load(tmp_path / "a").fingerprint == data.fingerprint
     assert (data.train.sessions, len(data.train), data.train.clicks) == (100, 100, 298)
     assert data.target_weights is not None
@@ -81,24 +80,5 @@ def test_a_pipe_into_the_command(tmp_path: Path) -> None:
         done = own_process("prepare", "-", "--out", tmp_path / "out", stdin=file)
     assert done.returncode == 0, done.stderr
     assert "standard input: read as csv" in done.stderr
-    named = posrec.prepare(log, out=tmp_path / "named", progress=SilentProgress())
+    named = posrec.prepare(log, out=tmp_path / "named")
     assert posrec.load(tmp_path / "out").fingerprint == named.fingerprint
-
-
-@pytest.mark.real
-def test_a_real_excerpt_whose_format_is_concluded(real_data: Path, tmp_path: Path) -> None:
-    """The raw Diginetica log as it is, and with every hundred and fiftieth line cut short."""
-    log = real_data / "raw" / "diginetica-sample.csv"
-    done = command("prepare", log, "--out", tmp_path / "a")
-    assert "diginetica-sample.csv: read as diginetica, the header of Diginetica's item views" in done.err
-    data = posrec.prepare(log, "diginetica", tmp_path / "b", progress=SilentProgress())
-    assert posrec.load(tmp_path / "a").fingerprint == data.fingerprint
-    lines = log.read_text().splitlines()
-    cut = [line[:5] if number % 150 == 149 else line for number, line in enumerate(lines)]
-    good = [line for number, line in enumerate(lines) if number % 150 != 149]
-    skipped = command("prepare", write_lines(tmp_path / "cut.csv", cut), "--bad-lines", "skip", "--out", tmp_path / "c")
-    assert skipped.code == 0, skipped.err
-    expected = posrec.prepare(write_lines(tmp_path / "good.csv", good), out=tmp_path / "d", progress=SilentProgress())
-    assert posrec.load(tmp_path / "c").fingerprint == expected.fingerprint
-    broken = (tmp_path / "c.bad-lines.jsonl").read_text().splitlines()
-    assert len(broken) == len(lines) - len(good)

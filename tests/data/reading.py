@@ -10,7 +10,7 @@ import polars as pl
 import posrec
 from posrec.data.prepare.steps import place_at_end_of_day
 from posrec.data.source.files import File
-from posrec.data.source.log import Log
+from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.clicks import ClickStore, ItemIds
 from posrec.data.source.readers.options import LogOptions
 from posrec.progress import Progress, SilentProgress
@@ -33,7 +33,7 @@ def read_clicks(
     progress, items = progress or SilentProgress(), ItemIds()
     with tempfile.TemporaryDirectory() as folder:
         store = ClickStore(items, Path(folder))
-        parsed = Log(format, options or LogOptions(), files).read(progress, store)
+        parsed = ClickLog(format, options or LogOptions(), files).read(progress, store)
         parsed.report(progress)
     clicks = store.take()
     clicks = place_at_end_of_day(clicks) if "day" in clicks.columns else clicks

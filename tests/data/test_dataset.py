@@ -16,7 +16,6 @@ from posrec.data.dataset import PreparedDataset, SessionDataset, with_items_of
 from posrec.data.stats import stats
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
 from tests.helpers import plain, small_shop, update_checksums, write_log
 
@@ -25,7 +24,7 @@ from tests.helpers import plain, small_shop, update_checksums, write_log
 def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     folder = tmp_path_factory.mktemp("data")
     log = write_log(folder / "c.csv", small_shop())
-    return posrec.prepare(log, "csv", folder / "out", progress=SilentProgress())
+    return posrec.prepare(log, "csv", folder / "out")
 
 
 def test_sessions_are_flat_arrays() -> None:
@@ -61,7 +60,7 @@ def test_the_fingerprint_depends_on_the_content_and_not_on_the_path(data: Prepar
     shutil.copytree(data.path, tmp_path / "elsewhere")
     assert stats(posrec.load(tmp_path / "elsewhere"))["fingerprint"] == data.fingerprint
     log = write_log(tmp_path / "another name.csv", small_shop())
-    assert posrec.prepare(log, "csv", tmp_path / "again", progress=SilentProgress()).fingerprint == data.fingerprint
+    assert posrec.prepare(log, "csv", tmp_path / "again").fingerprint == data.fingerprint
 
 
 @given(st.sampled_from([f"{name}.npy" for name in ARRAYS] + ["vocabulary.json"]), st.data())

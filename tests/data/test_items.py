@@ -46,7 +46,7 @@ def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> No
     })  # fmt: skip
     table.write_parquet(tmp_path / "items.parquet")
     log = write_log(tmp_path / "c.csv", small_shop())
-    data = posrec.prepare(log, "csv", tmp_path / "out", items=tmp_path / "items.parquet", progress=SilentProgress())
+    data = posrec.prepare(log, "csv", tmp_path / "out", items=tmp_path / "items.parquet")
     assert data.vocabulary.ids == ["i0", "i1", "i2", "i3"]
     assert data.vocabulary.columns == {
         "title": ["A", "B", None, None], "price": [1.5, None, None, None], "stock": [1, 2, 3, None],

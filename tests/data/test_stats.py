@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.stats import length_histogram, popularity, repeating_sessions, sample_clicks, stats
-from posrec.progress import SilentProgress
 from tests.helpers import command, write_lines, write_log
 from tests.nn.test_batch import dataset, sessions_strategy
 
@@ -21,7 +20,7 @@ lengths_strategy = st.lists(st.integers(2, 80), min_size=1, max_size=30)
 def test_figures_by_hand(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "train", ["a b", "a b a", "c a", "a a"])
     test = write_lines(tmp_path / "test", ["a d b"])
-    data = posrec.prepare(train, "sessions", tmp_path / "out", test=test, progress=SilentProgress())
+    data = posrec.prepare(train, "sessions", tmp_path / "out", test=test)
     figures = stats(data)
     assert figures.pop("fingerprint") == data.fingerprint
     assert figures.pop("length_histogram") == {
@@ -49,7 +48,7 @@ def test_clicks_by_day(tmp_path: Path) -> None:
     days = {"2026-08-31T23:59:59Z": 3, "2026-09-01T00:00:00Z": 40, "2026-09-03T12:00:00Z": 5}
     clicks = [(f"{day}{n // 2}", f"i{n % 2}", day) for day, sessions in days.items() for n in range(2 * sessions)]
     out = tmp_path / "out"
-    posrec.prepare(write_log(tmp_path / "c.csv", clicks), out=out, min_support=1, progress=SilentProgress())
+    posrec.prepare(write_log(tmp_path / "c.csv", clicks), out=out, min_support=1)
     shown = json.loads(command("stats", out, "--json").out)
     assert shown["clicks_by_day"] == {"2026-08-31": 6, "2026-09-01": 80, "2026-09-03": 10}
     lines = [line.split() for line in command("stats", out).out.splitlines()]

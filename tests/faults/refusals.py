@@ -7,10 +7,18 @@ from tests.helpers import command, small_shop
 
 HEADER = "session_id,item_id,timestamp"
 GOOD = [f"{session},{item},{time}" for session, item, time in small_shop()]
-YOOCHOOSE = [f"{number // 3},2014-04-{1 + number // 30:02d}T10:00:00.000Z,{number % 5},0" for number in range(300)]
-VIEWS = ["sessionId;userId;itemId;timeframe;eventdate", *(f"{n // 3};NA;{n % 5};{n};2016-05-09" for n in range(30))]
-EVENTS = ["timestamp,visitorid,event,itemid,transactionid", *(f"{n},{n // 3},view,{n % 5}," for n in range(30))]
-OTTO = [f'{{"session":{n},"events":[{{"aid":1,"ts":{n},"type":"clicks"}}]}}' for n in range(30)]
+JSONL = [
+    f'{{"session_id": "{session}", "item_id": "{item}", "timestamp": {time}}}' for session, item, time in small_shop()
+]
+YOOCHOOSE = [f"{n // 3},2014-04-{1 + n // 30:02d}T10:00:00.000Z,{n % 5},0" for n in range(300)]
+VIEWS = [
+    "sessionId;userId;itemId;timeframe;eventdate",
+    *(f"{n // 3};NA;{n % 5};{n};2016-05-{1 + n // 30:02d}" for n in range(300)),
+]
+EVENTS = ["timestamp,visitorid,event,itemid,transactionid", *(f"{n},{n // 3},view,{n % 5}," for n in range(150))]
+CLICK = '{{"aid":{},"ts":{},"type":"clicks"}}'
+OTTO = [f'{{"session":{n},"events":[{CLICK.format(1, n)},{CLICK.format(2, n + 1)}]}}' for n in range(60)]
+SESSIONS = ["1 2 3", "2 3", "3 1 2"] * 20
 
 
 def refused(log: Path, options: str, *says: str, out: str = "out", lines: int = 2) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from posrec.data.source import blocks
-from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE, changed, refused
+from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, SESSIONS, VIEWS, YOOCHOOSE, changed, refused
 from tests.helpers import write_lines
 
 LOGS = {
@@ -16,7 +16,7 @@ LOGS = {
     "diginetica": VIEWS,
     "retailrocket": EVENTS,
     "otto": OTTO,
-    "sessions": ["1 2"] * 20,
+    "sessions": SESSIONS,
 }
 OTTO_LINE = '{{"session":{},"events":[{{"aid":{},"ts":{},"type":"clicks"}}]}}'
 CASES = [  # format, number of the bad line, its text, the message

@@ -7,11 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from posrec.data.source.readers.sessions import read_pickle
 from tests.faults.forked import forked
-from tests.helpers import small_shop, update_checksums, write_log
+from tests.helpers import packed, small_shop, update_checksums, write_log
 
 # The command, and then the most memory that it had, in MiB.
 MEASURED = """
@@ -37,8 +36,8 @@ def refused(*arguments: object, says: str) -> None:
 def lines_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """4 GiB of good lines in half a megabyte."""
     bomb = tmp_path_factory.mktemp("bomb") / "a.csv.zst"
-    frame = zstandard.compress(b"s1,i1,1700000000000\n" * (8 << 20 >> 4))
-    bomb.write_bytes(zstandard.compress(b"session_id,item_id,timestamp\n") + frame * 408)
+    frame = packed(b"s1,i1,1700000000000\n" * (8 << 20 >> 4))
+    bomb.write_bytes(packed(b"session_id,item_id,timestamp\n") + frame * 408)
     assert bomb.stat().st_size < 600_000
     return bomb
 
@@ -70,12 +69,12 @@ def test_a_line_without_an_end(line_bomb: Path, trained: Path, tmp_path: Path, f
 
 
 # A list stored at index 2**30, and one session of many clicks that is listed many times.
-EMPTY = "no clicks"
 STORED = b"]r\x00\x00\x00\x40."
 SHARED = b"](](" + b"K\x01" * 100_000 + b"eq\x01" + b"h\x01" * 100_000 + b"e."
 PICKLES = {
-    "a far index": (STORED, EMPTY),
-    "a far index, as text": (b"(lp999999999\n.", EMPTY),
+    "a far index": (STORED, "it stores something at index 1073741824"),
+    "a far index, as text": (b"(lp999999999\n.", "it stores something at index 999999999"),
+    "a far text": (b"\x80\x04\x8d\xff\xff\xff\xff\x0f\0\0\0x.", "is not a pickle of plain lists and ints"),
     "one session many times": (SHARED, "it repeats the same list too often"),
     "many times in a pair": (b"(" + SHARED[:-1] + b"]t.", "it repeats the same list too often"),
 }

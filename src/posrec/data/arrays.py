@@ -45,8 +45,7 @@ def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
 
 
 def fingerprint(folder: Path, validation_start: int) -> str:
-    """A hash of the content: sessions, their times, where validation starts, the vocabulary with its columns, and
-    weights and targets if there are any."""
+    """A hash of the content: the arrays, the vocabulary with its columns, and where validation starts."""
     digest = hashlib.blake2b(digest_size=16)
     names = [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]
     for name in [*names, *(f"{name}.npy" for name in optional_arrays(folder))]:

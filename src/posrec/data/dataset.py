@@ -1,9 +1,8 @@
 """SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
 
 A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
-copied: session s of n clicks gives the n - 1 ends 1..n-1. With `offsets[s]` clicks before it, it has `offsets[s] - s`
-samples before it, and sample i, where it belongs to session s, has its target at click `i + s + 1`. If only some kinds
-of events are targets (`posrec prepare --target-events`), the targets are listed instead, and sample i has the i-th.
+copied: session s of n clicks gives the ends 1..n-1. It has `offsets[s] - s` samples before it, and sample i, if it is
+one of session s, has its target at click `i + s + 1`. If only some kinds of events are targets, these are listed.
 """
 
 import hashlib
@@ -119,11 +118,7 @@ class SessionDataset:
 
 def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int, stride: int = 1) -> SessionBatch:
     """The samples `sample_ids [B]` as a batch of width `max_length`: the latest clicks of each (`first_read`), and its
-    target.
-
-    Only tensor operations on the dataset's device, and no value is read back to the CPU: the batch is the same on CPU
-    and GPU, and a CUDA graph can capture it. The top of this file explains how samples are numbered.
-    """
+    target. No value is read back to the CPU, so that a CUDA graph can capture it."""
     sample_ids = sample_ids.to(dataset.offsets)
     session, target = dataset.locate(sample_ids)  # [B], [B]
     clicks = target - dataset.offsets[session]
@@ -147,8 +142,7 @@ class PreparedDataset:
         path: the folder.
         target_weights: [clicks of `train`] float32, the weight of each training click by its kind of event
             (`--event-weights`); None if no weights were given. Training multiplies the loss of a sample by the weight
-            of its target click, which is `target_weights[target]` for `session, target = train.locate(sample_ids)`.
-            The same holds for `fitting` and `validation`, since they are views of `train`.
+            of its target click.
     """
 
     train: SessionDataset
@@ -168,7 +162,7 @@ class PreparedDataset:
 
     @property
     def fitting(self) -> SessionDataset:
-        """The training sessions without the validation part, to fit models that are compared on that part."""
+        """The training sessions without the validation part."""
         return self.train.part(0, self.manifest["validation_start"])
 
     @property
@@ -211,10 +205,7 @@ class PreparedDataset:
 
 
 def load(folder: str | Path) -> PreparedDataset:
-    """Open a prepared dataset: read its files into memory, about 4 bytes a click and 16 a session.
-
-    Every file is compared with checksums.json.
-    """
+    """Open a prepared dataset: read its files into memory and compare them with checksums.json."""
     path = Path(folder)
     require_folder(path, DATASET)
     reader = FolderReader(path)
@@ -244,12 +235,10 @@ def load(folder: str | Path) -> PreparedDataset:
 
 
 def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> PreparedDataset:
-    """The same sessions, with items 1..known of the vocabulary of an older run among the items of training, although
-    nobody clicks them at the moment.
+    """The same sessions, with items 1..known of the vocabulary of an older run among the items of training.
 
-    Items that the training sessions have keep their numbers. Those that are added get the numbers after them, and the
-    items that were there, of the test part alone or of the items file, follow. The fingerprint differs, since numbers
-    do. Columns about an added item are those that the older vocabulary has.
+    Items of the training sessions keep their numbers. The added items come next, with what the older vocabulary says
+    about them, and the other items last. The fingerprint differs, since numbers do.
     """
     ids, clicked = data.vocabulary.ids, data.train_items
     of_training = set(ids[:clicked])

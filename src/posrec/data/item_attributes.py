@@ -4,7 +4,7 @@ A column is read by its kind, which follows from its values unless it is named, 
 
     category   every different value is a value
     number     ten ranges with about as many items each are the values
-    words      every word that at least two items have is a value; numbers and letters in any alphabet make a word
+    words      every word that at least two items have is a value
     vector     lists of numbers, all of the same length, are read as they are
 """
 

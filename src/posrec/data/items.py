@@ -1,13 +1,13 @@
-"""What is known about items beside their ids: title, category, any other column. The vocabulary carries it along."""
+"""What is known about items beside their ids: title, category, any other column."""
 
 import io
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import read_whole
-from posrec.data.source.files import File, find_files
+from posrec.data.source.files import File, find_files, read_whole
 from posrec.data.source.log import as_frame, is_path
 from posrec.data.source.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
 from posrec.data.source.readers.parquet import POLARS_ERRORS
@@ -15,6 +15,7 @@ from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 ID_NAMES = ("id", *COMMON_NAMES["item"])
+PACKED = (".gz", ".zst", ".bz2", ".xz")
 SLICE = 10_000
 TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
 
@@ -72,7 +73,8 @@ def read_items(source: Any) -> ItemFile:
         return with_ids("items", as_frame(source).collect())
     path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
-    kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".zst")), ".csv").lower()
+    endings = [ending.lower() for ending in PurePath(path.name).suffixes]
+    kind = next((ending for ending in reversed(endings) if ending not in PACKED), ".csv")
     try:
         if kind == ".parquet":
             rows = pl.read_parquet(data)

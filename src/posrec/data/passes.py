@@ -1,9 +1,8 @@
 """Passes: what a causal model reads of a dataset, each session once.
 
-A pass reads the clicks of a session from its first on and predicts the click after each of them, so that a session of
-n clicks, with n - 1 samples, is one pass over n - 1 clicks. A session of more than `longest` + 1 clicks has several
-passes, which begin at multiples of `stride`: each sample reads what `first_read` says of it alone. Such a pass reads
-some clicks for the sake of later ones, whose samples belong to the pass before.
+A pass reads the clicks of a session from its first on and predicts the click after each of them. A session of more
+than `longest` + 1 clicks has several passes, which begin at multiples of `stride`: each sample reads what `first_read`
+says of it. Such a pass begins with clicks whose samples belong to the pass before.
 """
 
 from dataclasses import dataclass

@@ -42,7 +42,7 @@ class Vocabulary:
         return {item: number for number, item in enumerate(self.ids, start=1)}
 
     def index(self, item: str) -> int:
-        """The number of an item. Raises KeyError for an unknown one; use `find` where that may happen."""
+        """The number of an item; raises KeyError for an unknown one."""
         return self._numbers[item]
 
     def find(self, item: str) -> int | None:
@@ -75,7 +75,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, content: Any, path: Path) -> "Vocabulary":
-        """The vocabulary in a file's content; an InputError names the file if the ids are not distinct texts."""
+        """The vocabulary in a file's content; the ids must be distinct texts."""
         try:
             found = cls(content["ids"], content["columns"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:

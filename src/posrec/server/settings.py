@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from posrec.config import parse_duration
 from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
@@ -79,8 +80,6 @@ def parse_keep(text: str | None, feedback: Path | None) -> float | None:
         return None
     if feedback is None:
         raise InputError(f"--keep-feedback {text} is for --feedback DIR, which is not given")
-    from posrec.data.source.readers.times import parse_duration  # imports polars
-
     return parse_duration(text, "--keep-feedback") / 1000
 
 

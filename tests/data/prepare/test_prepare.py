@@ -16,7 +16,6 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare.options import RecipeOptions, split_options
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
-from posrec.progress import SilentProgress
 from tests.data import reference, strategies
 from tests.helpers import Click, plain, raw, small_shop, write_lines, write_log
 
@@ -25,7 +24,7 @@ def prepared(path: Path, format: str, **options: Any) -> PreparedDataset | None:
     """The dataset, or None where nothing was left."""
     try:
         out = path.with_name("out")
-        return posrec.prepare(path, format, out, overwrite=True, progress=SilentProgress(), **options)
+        return posrec.prepare(path, format, out, overwrite=True, **options)
     except posrec.InputError as error:
         if "nothing is left" not in str(error) and "holds no clicks" not in str(error):
             raise
@@ -142,7 +141,7 @@ def test_sessions_users_and_duplicates(
 
 def test_the_counts_of_the_steps_add_up(tmp_path: Path) -> None:
     clicks = [*small_shop(), ("alone", "i0", 1_700_000_000_000), ("rare", "x", 1_700_000_000_000), ("rare", "i1", 1)]
-    data = posrec.prepare(write_log(tmp_path / "c.csv", clicks), "csv", tmp_path / "out", progress=SilentProgress())
+    data = posrec.prepare(write_log(tmp_path / "c.csv", clicks), "csv", tmp_path / "out")
     steps = data.manifest["steps"]
     assert (steps[0]["step"], steps[0]["clicks"], steps[0]["sessions"], steps[0]["items"]) == ("read", 93, 32, 5)
     for before, after in pairwise(steps):
@@ -155,7 +154,7 @@ def test_the_counts_of_the_steps_add_up(tmp_path: Path) -> None:
 
 def test_validation_is_the_last_tenth_and_a_view(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(50))
-    data = posrec.prepare(log, "csv", tmp_path / "out", progress=SilentProgress())
+    data = posrec.prepare(log, "csv", tmp_path / "out")
     assert (data.train.sessions, data.test.sessions) == (45, 5)
     assert (data.fitting.sessions, data.validation.sessions) == (41, 4)  # round(4.5) is 4
     assert plain(data.fitting) + plain(data.validation) == plain(data.train)
@@ -167,7 +166,7 @@ def test_validation_is_the_last_tenth_and_a_view(tmp_path: Path) -> None:
 def test_an_existing_split_is_kept(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "train.txt", ["1 2", "7", "3 4 5"])
     test = write_lines(tmp_path / "test.txt", ["2 9 1", "8"])
-    data = posrec.prepare(train, "sessions", tmp_path / "out", test=test, progress=SilentProgress())
+    data = posrec.prepare(train, "sessions", tmp_path / "out", test=test)
     assert raw(data.train, data.vocabulary) == [["1", "2"], ["3", "4", "5"]]
     assert raw(data.test, data.vocabulary) == [["2", "9", "1"]]  # 9 is new, and stays
     assert (data.train_items, len(data.vocabulary), data.manifest["recipe"]) == (5, 6, "given")
@@ -176,17 +175,17 @@ def test_an_existing_split_is_kept(tmp_path: Path) -> None:
 
 def test_defaults_belong_to_the_format(tmp_path: Path) -> None:
     yoochoose = write_yoochoose(tmp_path / "clicks.dat", small_shop(60))
-    data = posrec.prepare(yoochoose, "yoochoose", tmp_path / "y", progress=SilentProgress())
+    data = posrec.prepare(yoochoose, "yoochoose", tmp_path / "y")
     assert data.manifest["recipe"] == "paper"
     assert data.manifest["options"]["test_days"] == 1
     assert (data.train.sessions, data.test.sessions) == (35, 24)  # the one exactly a day before the last is gone
-    clean = posrec.prepare(yoochoose, "yoochoose", tmp_path / "c", recipe="clean", progress=SilentProgress())
+    clean = posrec.prepare(yoochoose, "yoochoose", tmp_path / "c", recipe="clean")
     assert (clean.train.sessions, clean.test.sessions) == (54, 6)
 
 
 def test_the_manifest_says_how_the_dataset_was_made(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
-    posrec.prepare(log, "csv", tmp_path / "out", fraction="1/2", gap="1h", progress=SilentProgress())
+    posrec.prepare(log, "csv", tmp_path / "out", fraction="1/2", gap="1h")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["schema"], manifest["format"], manifest["source"]) == (1, "csv", ["c.csv"])
     assert (manifest["options"]["fraction"], manifest["options"]["gap"]) == ("1/2", 3_600_000)
@@ -222,7 +221,7 @@ def test_the_fields_table_to_the_digit(real_data: Path, tmp_path: Path, name: st
     from posrec.data.stats import stats
 
     source, test = (real_data / f"{name}.{part}.txt.gz" for part in ("train", "test"))
-    data = posrec.prepare(source, "sessions", tmp_path / "out", test=test, progress=SilentProgress())
+    data = posrec.prepare(source, "sessions", tmp_path / "out", test=test)
     found = stats(data)
     names = ("clicks", "train_samples", "test_samples", "items", "train_items", "train_sessions", "test_sessions")
     assert tuple(found[column] for column in (*names, "longest")) == figures
@@ -239,23 +238,10 @@ def test_the_raw_excerpt_as_the_field_prepares_it(real_data: Path, tmp_path: Pat
     assert len(views) == 12_391
     assert len(train) > 100
     assert len(test) > 10
-    check(posrec.prepare(log, "diginetica", tmp_path / "out", progress=SilentProgress()), train, test)
+    check(posrec.prepare(log, "diginetica", tmp_path / "out"), train, test)
     for fraction in (Fraction(1, 4), Fraction(1, 64)):
         data = posrec.prepare(log, "diginetica", tmp_path / "part", overwrite=True, fraction=fraction)
         assert reference.samples(raw(data.train, data.vocabulary)) == reference.recent(train, fraction)
-
-
-def test_an_existing_split_is_put_in_order_of_time(tmp_path: Path) -> None:
-    """Sessions in any order in the file; validation must be the latest of them."""
-    for name in ("train", "test"):
-        rows = [f"s{number},i{number % 3 + step},{1_700_000_000 + 1000 * (number * 7 % 20) + step}"
-                for number in range(20) for step in (0, 1)]  # fmt: skip
-        (tmp_path / f"{name}.csv").write_text("\n".join(["session,item,time", *rows]) + "\n")
-    data = posrec.prepare(
-        tmp_path / "train.csv", "csv", tmp_path / "out", test=tmp_path / "test.csv", progress=SilentProgress()
-    )
-    assert data.train.times.tolist() == sorted(data.train.times.tolist())
-    assert data.validation.times.min() > data.fitting.times.max()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import posrec
-from posrec.data.source import reading
-from posrec.progress import SilentProgress
+from posrec.data.prepare import reading
 from tests.data.prepare import test_shop_log
 from tests.helpers import RecordingProgress, small_shop, write_lines
 
@@ -39,7 +38,7 @@ def both(source: Any, folder: Path, **options: Any) -> list[dict[str, bytes]]:
     found = []
     for engine in ("local", "ray"):
         out = folder / engine
-        posrec.prepare(source, out=out, engine=engine, progress=SilentProgress(), **options)
+        posrec.prepare(source, out=out, engine=engine, **options)
         found.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
     return found
 
@@ -66,7 +65,7 @@ def test_messages_and_bad_lines_are_those_of_the_whole_log(tmp_path: Path, clust
     lines = [(tmp_path / f"{engine}.bad-lines.jsonl").read_text() for engine in ("local", "ray")]
     assert lines[0] == lines[1]
     with pytest.raises(posrec.InputError, match=r"2 lines are broken") as stopped:
-        posrec.prepare(files, out=tmp_path / "no", engine="ray", progress=SilentProgress())
+        posrec.prepare(files, out=tmp_path / "no", engine="ray")
     assert "day-1.csv, line 152" in str(stopped.value)
 
 
@@ -103,8 +102,8 @@ def die_once(marker: Path, real: Any, *arguments: Any, **options: Any) -> Any:
 def test_nothing_is_lost_if_a_worker_dies(tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
     write_days(tmp_path)
     source, marker = str(tmp_path / "day-*.csv"), tmp_path / "died"
-    here = posrec.prepare(source, out=tmp_path / "local", engine="local", progress=SilentProgress())
+    here = posrec.prepare(source, out=tmp_path / "local", engine="local")
     monkeypatch.setattr(reading, "read_files", partial(die_once, marker, reading.read_files))
-    by_ray = posrec.prepare(source, out=tmp_path / "ray", engine="ray", progress=SilentProgress())
+    by_ray = posrec.prepare(source, out=tmp_path / "ray", engine="ray")
     assert marker.exists()
     assert by_ray.fingerprint == here.fingerprint

@@ -15,7 +15,6 @@ from posrec.data.stats import stats
 from posrec.errors import InputError
 from posrec.evaluation.significance import session_of_samples
 from posrec.fitting.fit import fit_run
-from posrec.progress import SilentProgress
 from tests.data import strategies
 from tests.helpers import Click, plain, small_shop, update_checksums, write_lines
 
@@ -30,9 +29,7 @@ def kind_of(item: str) -> str:
 def prepared(path: Path, rows: list[tuple[Any, ...]], **options: Any) -> PreparedDataset:
     lines = ["session,item,time,event", *(",".join(map(str, row)) for row in rows)]
     log = write_lines(path / "log.csv", lines)
-    return posrec.prepare(
-        log, "csv", path / "out", overwrite=True, progress=SilentProgress(), time_unit="ms", **options
-    )
+    return posrec.prepare(log, "csv", path / "out", overwrite=True, time_unit="ms", **options)
 
 
 def with_kinds(clicks: list[Click]) -> list[tuple[Any, ...]]:
@@ -155,7 +152,7 @@ def test_training_and_evaluation_see_the_targets_only(tmp_path: Path) -> None:
     data = prepared(tmp_path, rows, target_events="purchase")
     assert (len(data.train), len(data.test)) == (data.train.sessions, data.test.sessions) == (54, 6)
     settings = {"epochs": 1, "d": 8, "protocol": "early-stop"}
-    _, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), export=False)
+    _, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", export=False)
     assert (len(evaluation.ranks), evaluation.lengths.tolist()) == (6, [2] * 6)
 
 
@@ -163,5 +160,5 @@ def test_a_validation_part_without_targets_is_said_before_training(tmp_path: Pat
     rows = [(*click, "purchase" if number in (2, 179) else "view") for number, click in enumerate(small_shop(60))]
     data = prepared(tmp_path, rows, target_events="purchase")
     with pytest.raises(InputError, match="too few training sessions to validate on"):
-        fit_run(data, "posrec", tmp_path / "run", {"protocol": "refit"}, "cpu", progress=SilentProgress())
+        fit_run(data, "posrec", tmp_path / "run", {"protocol": "refit"}, "cpu")
     assert not (tmp_path / "run").exists()

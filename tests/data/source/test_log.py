@@ -3,12 +3,10 @@
 import gzip
 import io
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -16,7 +14,7 @@ import posrec
 from posrec.errors import InputError
 from tests.data.reading import prepared
 from tests.faults.refusals import HEADER
-from tests.helpers import RecordingProgress, frame, plain, raw, small_shop, write_lines, write_log
+from tests.helpers import RecordingProgress, frame, raw, small_shop, write_lines, write_log
 
 DAY = 86_400_000
 
@@ -58,18 +56,6 @@ def test_tables_of_every_kind_give_what_the_file_gives(tmp_path: Path) -> None:
         assert (data.manifest["format"], data.manifest["source"]) == ("table", ["table"])
 
 
-def test_a_table_takes_the_options_of_a_log(tmp_path: Path) -> None:
-    rows = [(f"u{n // 4}", n % 2, f"sku{n % 3}", n * 1000, "buy" if n % 2 else "see") for n in range(80)]
-    table = pl.DataFrame(rows, schema=["who", "visit", "sku", "at", "what"], orient="row")
-    options = {"session_column": ["who", "visit"], "time_column": "at", "time_unit": "ms", "min_support": 1}
-    data = prepared(table, tmp_path / "a", no_test=True, **options)
-    assert (data.train.sessions, data.train.clicks) == (40, 80)
-    bought = prepared(table, tmp_path / "b", event_column="what", events=["buy"], no_test=True, **options)
-    assert (bought.train.sessions, bought.train.clicks) == (20, 40)
-    parts = prepared(table, tmp_path / "c", test=table, time_unit="ms", session_column="who", time_column="at")
-    assert plain(parts.train) == plain(parts.test)
-
-
 @pytest.mark.parametrize(
     ("source", "options", "says"),
     [
@@ -90,22 +76,6 @@ def test_tables_that_are_refused(tmp_path: Path, source: Any, options: dict[str,
 def test_the_folder_must_be_named() -> None:
     with pytest.raises(TypeError, match="needs out"):
         posrec.prepare(frame([]))
-
-
-def test_german_dates_in_a_tsv_file(tmp_path: Path) -> None:
-    def written(time: int) -> str:
-        return datetime.fromtimestamp(time / 1000, UTC).strftime("%d.%m.%Y %H:%M:%S")
-
-    clicks = small_shop(start=1_788_249_646_000)
-    lines = ["Sitzung\tArtikel\tZeit", *(f"{session}\t{item}\t{written(time)}" for session, item, time in clicks)]
-    assert lines[1] == "s0\ti0\t01.09.2026 08:00:46"
-    log = write_lines(tmp_path / "klicks.tsv", lines)
-    columns = {"session_column": "Sitzung", "item_column": "Artikel", "time_column": "Zeit"}
-    data = prepared(log, tmp_path / "out", time_format="%d.%m.%Y %H:%M:%S", **columns)
-    assert data.fingerprint == prepared(frame(clicks), tmp_path / "same").fingerprint
-    assert int(data.train.times[0]) == 1_788_249_646_000
-    with pytest.raises(InputError, match=r"'01\.09\.2026 08:00:46' in column 'Zeit' is not a time"):
-        prepared(log, tmp_path / "other", **columns)
 
 
 def test_a_composite_session(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The format of a log, concluded from its ending and its first lines."""
 
 import gzip
-import json
 import pickle
 from pathlib import Path
 
@@ -12,12 +11,9 @@ import posrec
 from posrec.data.source.readers import READERS
 from posrec.data.source.sniff import detect_format
 from posrec.errors import InputError
-from posrec.progress import SilentProgress
-from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE
-from tests.helpers import small_shop, write_lines
+from tests.faults.refusals import EVENTS, GOOD, HEADER, JSONL, OTTO, VIEWS, YOOCHOOSE
+from tests.helpers import write_lines
 
-JSONL = [json.dumps({"session_id": session, "item_id": item, "timestamp": time})
-         for session, item, time in small_shop()]  # fmt: skip
 LOGS = {
     "yoochoose": ("clicks.dat", YOOCHOOSE),
     "diginetica": ("train-item-views.csv", VIEWS),
@@ -57,9 +53,9 @@ def test_the_delimiter_is_concluded_too(tmp_path: Path, delimiter: str) -> None:
     log = write_lines(tmp_path / "a.txt", [line.replace(",", delimiter) for line in [HEADER, *GOOD]])
     found = detect_format(log)
     assert (found.format, found.delimiter) == ("csv", delimiter)
-    data = posrec.prepare(log, out=tmp_path / "out", progress=SilentProgress())
+    data = posrec.prepare(log, out=tmp_path / "out")
     assert data.manifest["counts"]["clicks"] == 90
-    split = posrec.prepare(log, out=tmp_path / "split", test=log, progress=SilentProgress())
+    split = posrec.prepare(log, out=tmp_path / "split", test=log)
     assert (split.train.clicks, split.test.clicks) == (90, 90)  # the test part is read in the same way
 
 
@@ -98,5 +94,5 @@ def test_what_can_not_be_concluded_is_said(tmp_path: Path, content: bytes, says:
 def test_a_delimiter_that_was_given_is_used(tmp_path: Path) -> None:
     lines = ["session;item,time;more;time", *(f"s{n // 3};i{n % 4};x;{n}" for n in range(90))]
     log = write_lines(tmp_path / "a.csv", lines)
-    data = posrec.prepare(log, out=tmp_path / "a", delimiter=";", item_column="item,time", progress=SilentProgress())
+    data = posrec.prepare(log, out=tmp_path / "a", delimiter=";", item_column="item,time")
     assert data.manifest["counts"]["clicks"] == 90

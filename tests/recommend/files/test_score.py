@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import zstandard
 
 from posrec.errors import InputError
 from posrec.io.executor import Cluster, Executor, ThisProcess
@@ -20,7 +19,7 @@ from posrec.recommend.files import session_file
 from posrec.recommend.files.answer_file import answers_content
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from tests.helpers import RecordingProgress, command, listed, write_lines
+from tests.helpers import RecordingProgress, command, listed, packed, write_lines
 
 LINES = ['{"session": ["a", "b"], "id": "first"}', "", '["x", "c"]', '{"session": ["f"], "id": 7}']
 # a b: 2 4 11 0.5 4 without the allowed; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
@@ -46,8 +45,8 @@ def score(shop: Recommender, source: Path, out: Path, **options):
 @pytest.mark.parametrize("out", ["answers.jsonl", "answers.ndjson.gz"])
 def test_lines_to_lines(shop: Recommender, tmp_path: Path, ending: str, out: str) -> None:
     plain = "".join(line + "\n" for line in LINES).encode()
-    packed = {".gz": gzip.compress, ".zst": zstandard.compress}.get(Path(ending).suffix, bytes)(plain)
-    (tmp_path / f"in{ending}").write_bytes(packed)
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(ending).suffix)
+    (tmp_path / f"in{ending}").write_bytes(packed(plain, compression))
     counts = score(shop, tmp_path / f"in{ending}", tmp_path / out)
     assert lines_of(tmp_path / out) == ANSWERS
     assert counts == {"sessions": 3, "unknown": 2, "popular": 1}

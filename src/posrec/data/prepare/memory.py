@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from posrec.data.prepare.parts import Workplace
-from posrec.data.source.blocks import START_BYTES, is_compressed, read_start
-from posrec.data.source.log import Log
+from posrec.data.source.files import is_compressed, read_start, size_of
+from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.parquet import count_rows, open_parquet, parquet_errors
 from posrec.device import free_memory
 from posrec.errors import InputError
@@ -24,12 +24,13 @@ TASK_MEMORY = 4 * 10**9  # of a Ray task, unless --memory says otherwise
 MEMORY_PER_PART = 5  # times what a part needs: beside it there are Python, the block being read, and the items
 MIN_PARTS, MAX_PARTS = 4, 2000
 MAX_BUFFERED_CLICKS = 4_000_000  # that are written to files together, at most
+START_BYTES = 1 << 20  # of the first file, whose clicks are counted
 COMPRESSION = 8  # how many times its size a compressed log has, about
 
 
 @contextmanager
 def choose_workplace(
-    logs: Sequence[Log],
+    logs: Sequence[ClickLog],
     out: Path,
     engine: str,
     memory: str | int | None,
@@ -77,16 +78,16 @@ def shown(size: int) -> str:
     return f"{size / 10**9:.1f} GB"
 
 
-def estimate_clicks(log: Log) -> int:
+def estimate_clicks(log: ClickLog) -> int:
     """About how many clicks a log has, from its size and its first lines."""
     if log.table is not None:
         return count_rows(log.table)
     if log.format == "parquet":
-        largest = max(log.files, key=lambda path: path.stat().st_size)  # the first may be a part without rows
+        largest = max(log.files, key=size_of)  # the first may be a part without rows
         with open_parquet(largest) as part, parquet_errors(largest):
             rows = count_rows(part)
-        return rows * sum(path.stat().st_size for path in log.files) // largest.stat().st_size
-    size = sum(path.stat().st_size * (COMPRESSION if is_compressed(path) else 1) for path in log.files)
+        return rows * sum(map(size_of, log.files)) // size_of(largest)
+    size = sum(size_of(path) * (COMPRESSION if is_compressed(path) else 1) for path in log.files)
     start = read_start(log.files[0], START_BYTES)
     if log.format == "otto":
         found = start.count(b'"aid"')

@@ -86,8 +86,8 @@ class Measured:
 
 
 def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None) -> Measured:
-    """Measure the sessions of a part, which are yet to be split after `gap`, without those of more clicks than
-    `max_clicks`. `given` are the same clicks before they were grouped, with the ids of their sessions."""
+    """Measure the sessions of a part, which are yet to be split after `gap`, without those of more than `max_clicks`.
+    `given` are the same clicks before they were grouped, with the ids of their sessions."""
     cut = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
     begins, lengths = steps.session_rows(cut)
     first, last = steps.first_and_last(grouped["time"].to_numpy(), begins)
@@ -109,8 +109,7 @@ def busiest(visitors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
 
 
 def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
-    """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time, as where times are
-    dates."""
+    """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time, as dates are."""
     long = lengths > BURST  # of these alone, which are few, clicks are compared
     times = clicks["time"].to_numpy()[np.repeat(long, lengths)]
     numbers = np.repeat(np.flatnonzero(long), lengths[long])
@@ -122,8 +121,7 @@ def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
 
 
 def session_warnings(parts: Sequence[Measured], gap: int | None, columns: Sequence[str]) -> Iterator[str]:
-    """Warnings about the sessions of a log, from what was measured of its parts; `columns` are those of the session, if
-    they were named."""
+    """Warnings about the sessions of a log; `columns` are those of the session, if they were named."""
     sessions, lasting = sum(part.sessions for part in parts), sum(part.lasting for part in parts)
     if gap is None and lasting > LASTING_SHARE * sessions:
         advice = "pass --gap 30m to split them after half an hour of inactivity"

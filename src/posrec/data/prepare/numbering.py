@@ -28,8 +28,8 @@ def write_clicks(
 ) -> tuple[Vocabulary, int | None]:
     """Number the items in order of appearance, those of training first, and write the clicks.
 
-    With `all_items` the other items of the items file come next, and those of the test part alone come last. Returns
-    the vocabulary, and with `all_items` how many of its items can be recommended.
+    With `all_items` the other items of the items file come next, and those of the test part alone last. Returns the
+    vocabulary, and with `all_items` how many of its items can be recommended.
     """
     if test is None:
         test = ClickParts(train.place, train.items, [InMemory(train.parts[0].load().clear())])

@@ -5,11 +5,10 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, get_type_hints
 
-from posrec.config import parse
+from posrec.config import declarations, parse, parse_duration, setting
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.steps import DAY, SECOND
 from posrec.data.source.readers.options import LogOptions, option_name, parse_weights, split_commas
-from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 
 MAX_DAYS = 1_000_000
@@ -27,13 +26,14 @@ PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
 class RecipeOptions:
     """The options of a recipe. None leaves a step out, or leaves the value to the recipe's own default."""
 
-    gap: int | None = None  # split a user's clicks into sessions after this many milliseconds of inactivity
-    test_days: float | None = None
+    # Milliseconds of inactivity after which a user's clicks are split into sessions.
+    gap: int | None = setting(None, above=0, at_most=MAX_DAYS * DAY)
+    test_days: float | None = setting(None, above=0, at_most=MAX_DAYS)
     no_test: bool = False  # every session is for training
-    test_share: float = 0.1  # clean: the share of sessions to test on if test_days is not given
-    fraction: Fraction | None = None  # train on the most recent part of the samples only
-    min_support: int = 5
-    min_length: int = 2
+    test_share: float = setting(0.1, above=0, below=1)  # clean: of the sessions, if test_days is not given
+    fraction: Fraction | None = setting(None, above=0, at_most=1)  # of the samples, the most recent ones
+    min_support: int = setting(5, at_least=1)
+    min_length: int = setting(2, at_least=2)
     drop_duplicates: bool = False
     max_session_clicks: int | None = None  # sessions with more are dropped
     drop_repeats: bool = False
@@ -43,24 +43,16 @@ class RecipeOptions:
 
     def check(self) -> "RecipeOptions":
         """Refuse values outside the allowed range."""
-        days = f"more than 0 and at most {MAX_DAYS:,} days"
-        shortest = max(2, self.min_length)
-        allowed = {
-            "gap": (self.gap is None or 0 < self.gap <= MAX_DAYS * DAY, days),
-            "test_days": (self.test_days is None or 0 < self.test_days <= MAX_DAYS, days),
-            "test_share": (0 < self.test_share < 1, "more than 0 and less than 1"),
-            "fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
-        }
-        lowest = {"min_support": 1, "min_length": 2, "max_session_clicks": shortest, "max_length": shortest}
-        for name, bound in lowest.items():
-            allowed[name] = (getattr(self, name) is None or getattr(self, name) >= bound, f"at least {bound}")
+        for name, declaration in declarations(self):
+            value = getattr(self, name)
+            if value is not None and not declaration.allows(float(value)):
+                raise InputError(f"{option_name(name)} must be {declaration.allowed}, not {value}")
+        for name in ("max_session_clicks", "max_length"):
+            value = getattr(self, name)
+            if value is not None and value < self.min_length:
+                raise InputError(f"{option_name(name)} must be at least {self.min_length}, not {value}")
         if self.no_test and (self.test_days is not None or self.test_share != RecipeOptions.test_share):
             raise InputError("--no-test leaves no test part, so --test-days and --test-share can't be used with it")
-        for name, (fine, range_) in allowed.items():
-            if not fine:
-                value = getattr(self, name)
-                shown = f"{value / DAY:g} days" if name == "gap" else value
-                raise InputError(f"{option_name(name)} must be {range_}, not {shown}")
         return self
 
 

@@ -1,8 +1,7 @@
 """ClickParts: the clicks of a log as parts of whole sessions, and what recipes do with them.
 
 A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the parts. What depends on
-the whole log is reduced from small results of every part: how often an item occurs is the sum of the counts, the latest
-date is the latest of the latest.
+the whole log, such as how often an item occurs, is reduced from small results of every part.
 
 A log that fits into memory is one part, which stays there. A larger log has many, each in files of its own, and an
 executor works on them: this process, one after the other, or the tasks of a Ray cluster (io/executor.py).
@@ -30,7 +29,7 @@ Step = Callable[..., pl.DataFrame]
 Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]  # a part and its number -> one frame or several
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
 ItemCounts = npt.NDArray[np.int64]
-Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
+Moments = npt.NDArray[np.int64]  # [moments] dates or times of first clicks, in order
 
 
 @dataclass(frozen=True)
@@ -193,9 +192,8 @@ class ClickParts:
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
         """Sort sessions by their `date`, or by their first click.
 
-        Sessions with the same key stay in the order in which they appear in the log. Parts hold sessions by the hash of
-        their id. To sort many, each is cut at the same moments, the pieces between two moments become a new part, and
-        that is sorted. Then the parts follow each other in time, and no more than one of them is in memory.
+        Parts hold sessions by the hash of their id. To sort many, each is cut at the same moments, the pieces between
+        two moments become a new part, and that is sorted: then the parts follow each other in time.
         """
         clicks = self if self.place.in_memory else self.cut_by_time(by_date)
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
@@ -232,33 +230,28 @@ def change_part(
 
 
 def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:
-    """[samples, 3] the key and the first row of some sessions, and the clicks from the sample before up to each."""
-    keys, rows, lengths = steps.session_keys(clicks, by_date)
-    order = np.lexsort((rows, keys))
+    """[samples, 2] the keys of some sessions, in order, and the clicks from the sample before up to each."""
+    keys, _, lengths = steps.session_keys(clicks, by_date)
+    order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
     chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLED_SESSIONS, len(order))).astype(np.int64))
-    sampled = order[chosen]
-    return np.stack([keys[sampled], rows[sampled].astype(np.int64), np.diff(before[chosen], prepend=0)], axis=1)
+    return np.stack([keys[order[chosen]], np.diff(before[chosen], prepend=0)], axis=1)
 
 
 def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
     """The moments that cut the samples into ranges with about equally many clicks."""
-    samples = samples[np.lexsort((samples[:, 1], samples[:, 0]))]
-    before = np.cumsum(samples[:, 2])
-    wanted = np.arange(1, ranges) * (int(before[-1]) if len(before) else 0) // ranges
-    return np.unique(samples[np.searchsorted(before, wanted)][:, :2], axis=0) if len(samples) else samples[:, :2]
+    if not len(samples):
+        return samples[:, 0]
+    keys, clicks = samples[np.argsort(samples[:, 0])].T
+    before = np.cumsum(clicks)
+    moments: Moments = np.unique(keys[np.searchsorted(before, np.arange(1, ranges) * before[-1] // ranges)])
+    return moments
 
 
 def cut_part(moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]) -> dict[int, Path]:
     """The task of cutting a part: the file of its sessions from each moment on, up to the next."""
     number, part = given
     clicks = part.load()
-    keys, rows, lengths = steps.session_keys(clicks, by_date)
-    # Sorted together, a moment before a session that is equal to it, the moments before each session are counted.
-    all_keys, all_rows = np.concatenate([moments[:, 0], keys]), np.concatenate([moments[:, 1], rows.astype(np.int64)])
-    is_session = np.arange(len(all_keys)) >= len(moments)
-    order = np.lexsort((is_session, all_rows, all_keys))
-    ranges = np.empty(len(order), dtype=np.uint32)
-    ranges[order] = np.cumsum(~is_session[order])
-    places = pl.Series(np.repeat(ranges[len(moments) :], lengths))
-    return write_pieces(clicks, places, folder, f"{number:04d}")
+    keys, _, lengths = steps.session_keys(clicks, by_date)
+    ranges = np.searchsorted(moments, keys, side="right").astype(np.uint32)
+    return write_pieces(clicks, pl.Series(np.repeat(ranges, lengths)), folder, f"{number:04d}")

@@ -1,19 +1,15 @@
-"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder.
-
-The log is read into parts of whole sessions (reading.py), and recipes work on these (parts.py). A log that fits into
-memory is one part.
-"""
+"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder."""
 
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import posrec
+from posrec.config import parse_duration
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
@@ -22,14 +18,13 @@ from posrec.data.prepare.notices import impossible_times, measure, notices, sess
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import RecipeOptions, keeps_split, resolve_recipe, split_options
 from posrec.data.prepare.parts import ClickParts
+from posrec.data.prepare.reading import read_log
 from posrec.data.prepare.recipes import RECIPES, StepLog
 from posrec.data.prepare.writer import dataset_writer
-from posrec.data.source.log import TABLE, open_log
+from posrec.data.source.log import TABLE, ClickLog, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
-from posrec.data.source.readers.clicks import ItemIds
+from posrec.data.source.readers.clicks import ItemIds, ParsedLog
 from posrec.data.source.readers.options import as_tuple
-from posrec.data.source.readers.times import parse_duration
-from posrec.data.source.reading import read_log
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL
@@ -75,12 +70,11 @@ def prepare(
         memory: The memory to use, as "4GB" or in bytes; by default what is free. A larger log is prepared in parts.
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
-        options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
-            event_weights, target_events, delimiter, time_unit, time_format, bad_lines, bad_lines_limit) and
-            RecipeOptions (gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_duplicates,
-            max_session_clicks, drop_repeats, max_length). They have the meaning of the command's options. All may be
-            given as text, as there; lists and weights also as `events=["view", "cart"]` and
-            `event_weights={"view": 1, "cart": 3}`.
+        options: The other options of the command (session_column, user_column, item_column, time_column,
+            event_column, events, event_weights, target_events, delimiter, time_unit, time_format, bad_lines,
+            bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_duplicates,
+            max_session_clicks, drop_repeats, max_length), as text as there, or as values:
+            `events=["view", "cart"]`, `event_weights={"view": 1, "cart": 3}`.
 
     Returns:
         The prepared dataset, as `posrec.load(out)` opens it.
@@ -128,67 +122,42 @@ def prepare_folder(
     with ExitStack() as opened:
         log = opened.enter_context(open_log(source, format, log_options, progress))
         if test is None and keeps_split(recipe, recipe_options):
-            test = log.test_part_beside()
-            if test is not None:
-                progress.message(f"{test.name}: read as the test part, and the split kept (pass --test for another)")
+            test = find_test_part(log, progress)
         chosen, recipe_options = resolve_recipe(recipe, log.format, recipe_options, given_test=test is not None)
         if log.concluded and recipe is None and chosen == "paper":
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
-        test_format = None if log.format == TABLE else log.format
-        held_out = None if test is None else opened.enter_context(open_log(test, test_format, log.options, progress))
+        logs = [log]
+        if test is not None:
+            test_format = None if log.format == TABLE else log.format
+            logs.append(opened.enter_context(open_log(test, test_format, log.options, progress)))
         item_file = None if items is None else read_items(items)
-        logs = [part for part in (log, held_out) if part is not None]
         place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))
-        ids, step_log = ItemIds(), StepLog(progress)
+        ids = ItemIds()
+        step_log = StepLog(progress)
         read = [read_log(part, ids, place, progress) for part in logs]
-        parsed = [one.parsed for one in read]
+        parsed = [part.parsed for part in read]
         names = ids.names()
-        clicks = [ClickParts(place, len(names), one.parts) for one in read]
+        clicks = [ClickParts(place, len(names), part.parts) for part in read]
         del read  # the clicks are used up step by step, and so is their memory
         about_items = None if item_file is None else item_file.by_id(names, progress)
         if log.format not in WITHOUT_TIMES:
             step_log.warn(impossible_times(parsed[0].days, today=int(time.time() * 1000) // steps.DAY))
-        if held_out is None:
-            if parsed[0].by_user and recipe_options.gap is None:
-                progress.message(f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
-                recipe_options = replace(recipe_options, gap=parse_duration(DEFAULT_GAP))
-            columns = as_tuple(log.options.session_column)
-            grouped = group_into_sessions(clicks[0], columns, recipe_options, step_log)
+        if test is None and parsed[0].by_user and recipe_options.gap is None:
+            progress.message(f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
+            recipe_options = replace(recipe_options, gap=parse_duration(DEFAULT_GAP))
+        if test is None:
+            grouped = group_into_sessions(clicks[0], as_tuple(log.options.session_column), recipe_options, step_log)
             train, test_part = RECIPES[chosen](grouped, recipe_options, step_log)
         else:
-            for part, found in zip(logs, parsed, strict=True):
-                if found.by_user:
-                    raise InputError(
-                        f"{part.name} is a log of users, and --test is for logs of sessions; leave --test out and use "
-                        "--gap"
-                    )
+            refuse_users(logs, parsed)
             train, given_test = (part.map(steps.group_sessions, work=GROUPING) for part in clicks)
             train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
-        manifest: dict[str, Any] = {
-            "schema": SCHEMA,
-            "posrec": posrec.__version__,
-            "source": [path.name for part in logs for path in part.files] or [TABLE],
-            "format": log.format,
-            "recipe": chosen,
-            "options": {
-                name: str(value) if isinstance(value, Fraction) else value
-                for name, value in asdict(recipe_options).items()
-            },
-            "log": {
-                "events": parsed[0].kinds.ordered(),
-                "event_weights": dict(log.options.event_weights),
-                "target_events": list(log.options.target_events),
-                "bad_lines": sum(one.bad_lines.count for one in parsed),
-            },
-            "steps": step_log.steps,
-            "warnings": step_log.warnings,
-        }
+        manifest = describe(logs, parsed, chosen, recipe_options, step_log)
         with dataset_writer(folder, overwrite) as writer:
             vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
             manifest = writer.finish(vocabulary, manifest, recommendable)
         bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
-        bad_lines = [file for one in parsed for file in one.bad_lines.files]
-        if write_bad_lines(bad_lines_file, bad_lines):
+        if write_bad_lines(bad_lines_file, [file for part in parsed for file in part.bad_lines.files]):
             progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
         described = about_items["id"].is_in(vocabulary.ids).sum()
@@ -196,6 +165,49 @@ def prepare_folder(
     for notice in notices(manifest, recipe_options):
         progress.message(notice)
     return manifest
+
+
+def find_test_part(log: ClickLog, progress: Progress) -> Path | None:
+    """The test part of a split that RecBole or session-rec prepared, if the log is its training part."""
+    test = log.test_part_beside()
+    if test is not None:
+        progress.message(f"{test.name}: read as the test part, and the split kept (pass --test for another)")
+    return test
+
+
+def refuse_users(logs: Sequence[ClickLog], parsed: Sequence[ParsedLog]) -> None:
+    """Raise if a part of an existing split has clicks that are yet to be split into sessions."""
+    for log, found in zip(logs, parsed, strict=True):
+        if found.by_user:
+            raise InputError(
+                f"{log.name} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
+            )
+
+
+def describe(
+    logs: Sequence[ClickLog], parsed: Sequence[ParsedLog], recipe: str, options: RecipeOptions, step_log: StepLog
+) -> dict[str, Any]:
+    """The manifest of a dataset, without what its writer adds."""
+    log = logs[0]
+    recipe_options = asdict(options)
+    if options.fraction is not None:
+        recipe_options["fraction"] = str(options.fraction)
+    return {
+        "schema": SCHEMA,
+        "posrec": posrec.__version__,
+        "source": [path.name for part in logs for path in part.files] or [TABLE],
+        "format": log.format,
+        "recipe": recipe,
+        "options": recipe_options,
+        "log": {
+            "events": parsed[0].kinds.ordered(),
+            "event_weights": dict(log.options.event_weights),
+            "target_events": list(log.options.target_events),
+            "bad_lines": sum(part.bad_lines.count for part in parsed),
+        },
+        "steps": step_log.steps,
+        "warnings": step_log.warnings,
+    }
 
 
 def group_into_sessions(

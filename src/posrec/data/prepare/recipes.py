@@ -1,7 +1,4 @@
-"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step.
-
-They are written over the parts of a log (parts.py), and so hold for a log in memory, in files or on a cluster.
-"""
+"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -18,8 +15,7 @@ from posrec.progress import Progress
 
 
 class StepLog:
-    """What is left after each step of a recipe, and what the step removed. Refuses a step that leaves nothing. It
-    keeps the warnings about the log too, which are printed."""
+    """What is left after each step of a recipe, and the warnings about the log. Refuses a step that leaves nothing."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -61,11 +57,8 @@ Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --
 
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks.
-
-    Each filter runs once, a session's date is that of its last-read click, and sessions exactly on the boundary of the
-    split are lost.
-    """
+    """The field's preprocessing (SR-GNN's, which the paper follows): each filter runs once, a session's date is that of
+    its last-read click, and sessions exactly on the boundary of the split are lost."""
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
     clicks = clicks.map(partial(steps.date_sessions, resolution=options.resolution), drop_short)
     log.record(f"sessions under {options.min_length} clicks", clicks)
@@ -132,8 +125,8 @@ def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> 
 def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
     """When the test part begins: with the latest `share` of the sessions, or `days` before the last one begins.
 
-    Sessions that begin in the same millisecond are in the same part, and one that begins exactly `days` earlier is not
-    in the test part: if times are dates, `days` dates are. The clicks are sorted by first click.
+    One that begins exactly `days` earlier is not in the test part: if times are dates, `days` dates are. The clicks are
+    sorted by first click.
     """
     sessions = clicks.counts.sessions
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))

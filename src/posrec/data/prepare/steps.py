@@ -1,16 +1,7 @@
 """Pure functions, click frame -> click frame. A recipe in `recipes.py` is a plain list of them.
 
-`group_sessions` comes first. It puts the clicks of a session side by side, in their final order; every later step keeps
-this. Each session of a frame has a number of its own, in any order. Row numbers are uint32, as polars' own.
-A frame holds whole sessions, all of a log or one part of it: what a step must know about the whole log, such as which
-items are frequent, it is given. Beside session, item and time, and `weight` and `target` where options ask for them, a
-frame has
-
-    day         the click's day, if `time` counts from the session's beginning (Diginetica), up to `group_sessions`
-    first_row   the row of the log in which the session (or its user) appears first, if the log has several parts
-    by_user     whether it is a click of a user and not yet of a session, up to `cut_at_inactivity`, if a log has both
-    kind        a number for the kind of event, up to `drop_duplicates`
-    date        the date of the session, from `date_sessions` to the split
+`group_sessions` comes first: it puts the clicks of a session side by side, in their final order. A frame holds whole
+sessions, all of a log or one part of it. What a step must know about the whole log, it is given.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
 >>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
@@ -21,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-SECOND, DAY = 1000, 86_400_000
+SECOND = 1000
+DAY = 86_400_000
+
+# The columns of a frame, beside session, item and time, and `weight` and `target` where options ask for them:
+#   day         the click's day, if `time` counts from the session's beginning (Diginetica), up to `group_sessions`
+#   first_row   the row of the log in which the session (or its user) appears first, if the log has several parts
+#   by_user     whether it is a click of a user and not yet of a session, up to `cut_at_inactivity`, if a log has both
+#   kind        a number for the kind of event, up to `drop_duplicates`
+#   date        the date of the session, from `date_sessions` to the split
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -66,10 +65,7 @@ def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
 
 
 def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
-    """Split each user's clicks into sessions: a new one begins after more than `gap` milliseconds without a click.
-
-    `by_user`, if there is such a column, says which clicks are those of users; the others have their sessions.
-    """
+    """Split each user's clicks into sessions: a new one begins after more than `gap` milliseconds without a click."""
     new_user = pl.col("session") != pl.col("session").shift()
     inactivity = pl.col("time") - pl.col("time").shift() > gap
     if "by_user" in clicks.columns:
@@ -86,11 +82,8 @@ def drop_duplicates(clicks: pl.DataFrame) -> pl.DataFrame:
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop a click on the item that was clicked just before in the same session, as when a page is reloaded.
-
-    The click that stays gets the greatest weight of those it stands for, and is a target if one of them is: whoever
-    views an item and then buys it has bought it.
-    """
+    """Drop a click on the item that was clicked just before in the same session, as when a page is reloaded. The click
+    that stays has the greatest weight of them, and is a target if one of them is."""
     same = (pl.col("session") == pl.col("session").shift()) & (pl.col("item") == pl.col("item").shift())
     same = same.fill_null(False)
     visit = (~same).cum_sum()
@@ -157,8 +150,7 @@ def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
 
 
 def split_around_date(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The field's split: training strictly before the boundary, test strictly after, none on it. Sessions are sorted by
-    date."""
+    """The field's split: training before the boundary, test after it, none on it. Sessions are sorted by date."""
     dates = clicks["date"].to_numpy()
     clicks = clicks.drop("date")
     return clicks[: np.searchsorted(dates, boundary)], clicks[np.searchsorted(dates, boundary, side="right") :]
@@ -172,8 +164,7 @@ def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFr
 
 
 def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
-    """[sessions] the row of each session's first click, and the number of its clicks. Sessions lie side by side, so
-    that no group-by is needed."""
+    """[sessions] the row of each session's first click, and the number of its clicks."""
     session = clicks["session"].to_numpy()
     is_first = np.ones(len(session), dtype=np.bool_)
     np.not_equal(session[1:], session[:-1], out=is_first[1:])

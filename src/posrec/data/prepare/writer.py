@@ -61,10 +61,8 @@ class DatasetWriter:
     def finish(
         self, vocabulary: Vocabulary, manifest: Mapping[str, Any], recommendable_items: int | None = None
     ) -> dict[str, Any]:
-        """Write the vocabulary, the manifest and the checksums; the manifest that was written is returned.
-
-        `manifest` says where the dataset is from. The validation part, the counts and the fingerprint are added.
-        """
+        """Write the vocabulary, the manifest and the checksums. The validation part, the counts and the fingerprint are
+        added to the manifest, which is returned."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}

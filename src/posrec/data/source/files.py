@@ -1,12 +1,13 @@
-"""The files that a log's source names: paths, globs, folders, standard input, and URLs (s3://, gs://, abfs://, ...).
+"""The files that a log's source names, found and opened: paths, globs, folders, standard input and URLs.
 
-Files at a URL are found, opened and measured by fsspec. Credentials and endpoints are those that the file system's own
-package finds, e.g. in AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL for s3fs; posrec neither asks for them nor stores them.
+fsspec opens files at a URL (s3://, gs://, abfs://, ...) and decompresses all of them. Credentials and
+endpoints are those that the package of the file system finds, e.g. in AWS_ACCESS_KEY_ID; posrec neither
+asks for them nor stores them.
 """
 
 import glob
 import io
-import os
+import re
 import shutil
 import sys
 import tempfile
@@ -15,21 +16,36 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, TypeGuard, cast
 
-from posrec.errors import InputError, first_line, not_installed
+from fsspec.compression import compr
+from fsspec.core import url_to_fs
+
+from posrec.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 STANDARD_INPUT = "-"
 SEPARATOR = "://"
 BUFFER_BYTES = 1 << 20
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "azure", "abfss": "azure", "az": "azure"}
+MAX_EXPANSION = 250  # how many times its compressed size a file may have; logs have five to twenty
+ALLOWED_BYTES = 64 << 20  # that a compressed file may have, however small it is
+# What compressed files begin with, by fsspec's name of the compression.
+SIGNATURES = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "bz2": re.compile(rb"BZh[1-9][1\x17]"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+}
+SIGNATURE_BYTES = 6
 
 Source = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file at a URL, with the few methods of a Path that readers use."""
+    """A file at a URL, with what readers use of a Path."""
 
     url: str
 
@@ -41,29 +57,18 @@ class RemoteFile:
         return PurePosixPath(self.url).name
 
     @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.url).suffix
-
-    @property
-    def suffixes(self) -> list[str]:
-        return PurePosixPath(self.url).suffixes
-
-    @property
     def parts(self) -> tuple[str, ...]:
         return PurePosixPath(self.url).parts
 
     @cached_property
     def size(self) -> int:
         with remote_errors(self.url):
-            system, path = file_system(self.url)
+            system, path = url_to_fs(self.url)
             return int(system.size(path))
-
-    def stat(self) -> os.stat_result:
-        return os.stat_result((0, 0, 0, 0, 0, 0, self.size, 0, 0, 0))
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         with remote_errors(self.url):
-            system, path = file_system(self.url)
+            system, path = url_to_fs(self.url)
             # fsspec's own files have no `readline` of a limited length.
             return cast(IO[bytes], io.BufferedReader(system.open(path, mode), BUFFER_BYTES))
 
@@ -71,91 +76,82 @@ class RemoteFile:
 File = Path | RemoteFile
 
 
-def find_files(source: Source) -> list[File]:
-    """Every file that `source` names, in the order given: paths, globs, URLs, and folders as Spark writes them.
+def size_of(file: File) -> int:
+    """The bytes of a file, compressed if it is; 0 for a pipe or a device, so that none is read."""
+    return file.size if isinstance(file, RemoteFile) else file.stat().st_size
 
-    The files of a glob or a folder are sorted. Those that Spark adds to its data (_SUCCESS, .crc) are left out.
+
+def find_files(source: Source) -> list[File]:
+    """Every file that `source` names, in the order given; those of a glob or a folder are sorted.
+
+    What Spark adds to its data (_SUCCESS, .crc) and empty files are left out of globs and folders.
     """
     names = [source] if isinstance(source, str | Path) else list(source)
-    files: list[File] = []
     if not names:
         raise InputError("no file was named; give at least one")
+    files: list[File] = []
     for name in names:
-        found, is_one = find_remote(str(name)) if is_url(name) else find_local(name)
-        data = [file for file in found if is_one or (not is_hidden(file, str(name)) and file.stat().st_size)]
-        if found and not data:
-            raise InputError(f"{name} has no data: its files are empty, or begin with _ or .")
-        if not found:
-            relative = "" if is_url(name) or Path(name).is_absolute() else f" (relative to {Path.cwd().name}/)"
-            raise InputError(f"{name} does not exist; check the path{relative}")
-        files.extend(data)
-    for path in files:
-        if path.stat().st_size == 0:
-            raise InputError(f"{path} is empty; there is nothing to read")
+        files += find_remote(name) if is_url(name) else find_local(Path(name))
+    for file in files:
+        if size_of(file) == 0:
+            raise InputError(f"{file} is empty; there is nothing to read")
     return files
 
 
-def find_local(name: str | Path) -> tuple[list[Path], bool]:
-    """The files that a path, a folder or a glob names; and whether it names just one."""
-    path = Path(name)
+def find_local(path: Path) -> Sequence[File]:
+    """The files that a path, a folder or a glob names."""
     if path.is_dir():
-        below = sorted(one for one in path.rglob("*") if one.is_file())
-        if not any(is_data_file(one) and not is_hidden(one, str(path)) for one in below):
+        below = [file for file in sorted(path.rglob("*")) if file.is_file() and is_data_file(file)]
+        if not without_hidden(below, str(path)):
             raise InputError(f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'")
-        return [one for one in below if is_data_file(one)], False
+        return with_data(below, str(path))
     if path.exists():
-        return [path], True
-    matches = sorted(glob.glob(str(name), recursive=True))  # noqa: PTH207 (absolute patterns too)
-    return [one for match in matches if not (one := Path(match)).is_dir()], False
+        return [path]
+    matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns too)
+    found = [file for file in map(Path, matches) if not file.is_dir()]
+    if not found:
+        relative = "" if path.is_absolute() else f" (relative to {Path.cwd().name}/)"
+        raise InputError(f"{path} does not exist; check the path{relative}")
+    return with_data(found, str(path))
+
+
+def find_remote(url: str) -> Sequence[File]:
+    """The files that a URL names: one, those of a glob, or all below a folder."""
+    with remote_errors(url):
+        system, path = url_to_fs(url)
+        if system.isfile(path):
+            return [RemoteFile(url)]
+        names = system.find(path) if system.isdir(path) else filter(system.isfile, system.glob(path))
+        files = [RemoteFile(system.unstrip_protocol(name)) for name in sorted(names)]
+        if not files:
+            raise FileNotFoundError
+        return with_data(files, url)
 
 
 def is_data_file(path: Path) -> bool:
-    """Whether a file of a folder looks like one that Spark or another engine wrote, not like one put there by hand."""
+    """Whether Spark or another engine may have written a file of a folder, not somebody by hand."""
     return path.suffix == ".parquet" or path.name.startswith("part-")
 
 
-def is_hidden(file: File, name: str) -> bool:
-    """Whether the file's name, or that of a folder below the one that was named, begins with _ or a point."""
-    fixed = Path(name)
+def with_data(files: Sequence[File], name: str) -> list[File]:
+    """The files of a glob or a folder that hold data; raises if none does."""
+    kept = [file for file in without_hidden(files, name) if size_of(file)]
+    if not kept:
+        raise InputError(f"{name} has no data: its files are empty, or begin with _ or .")
+    return kept
+
+
+def without_hidden(files: Sequence[File], name: str) -> list[File]:
+    """Those of which no name below the folder that was named begins with _ or a point."""
+    fixed = PurePosixPath(name)
     if "*" in name:
-        fixed = Path(name[: name.index("*")] + "*").parent  # the folder above the first name with an asterisk
-    return any(part.startswith(("_", ".")) for part in file.parts[len(fixed.parts) :])
+        fixed = PurePosixPath(name[: name.index("*")] + "*").parent
+    below = len(fixed.parts)
+    return [file for file in files if not any(part[0] in "_." for part in file.parts[below:])]
 
 
-def is_url(name: object) -> bool:
+def is_url(name: object) -> TypeGuard[str]:
     return isinstance(name, str) and SEPARATOR in name
-
-
-def find_remote(url: str) -> tuple[list[RemoteFile], bool]:
-    """The files that a URL names: one, those of a glob, or all below a folder; and whether it names just one."""
-    with remote_errors(url):
-        system, path = file_system(url)
-        if any(sign in path for sign in "*?["):
-            names = [name for name in system.glob(path) if not system.isdir(name)]
-        elif system.isdir(path):
-            names = system.find(path)
-        elif system.exists(path):
-            return [RemoteFile(url)], True
-        else:
-            names = []
-    return [RemoteFile(system.unstrip_protocol(name)) for name in sorted(names)], False
-
-
-def file_system(url: str) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the path in it."""
-    try:
-        import fsspec
-    except ImportError:
-        raise not_installed(f"a log at {url}", "s3") from None
-    scheme = url.partition(SEPARATOR)[0]
-    try:
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
-    except ImportError:
-        if scheme in EXTRAS:
-            raise not_installed(f"a log at {scheme}://", EXTRAS[scheme]) from None
-        raise InputError(f"{url}: the package that reads {scheme}:// is not installed") from None
-    except ValueError as error:
-        raise InputError(f"{url} can't be opened: {error}") from None
 
 
 @contextmanager
@@ -163,7 +159,7 @@ def remote_errors(url: str) -> Iterator[None]:
     """Report what a file system says as an InputError that names the URL."""
     try:
         yield
-    except (InputError, GeneratorExit):
+    except InputError:
         raise
     except FileNotFoundError:
         raise InputError(f"{url} does not exist; check the bucket and the path") from None
@@ -175,10 +171,10 @@ def remote_errors(url: str) -> Iterator[None]:
 
 @contextmanager
 def with_standard_input(source: Source) -> Iterator[Source]:
-    """`source` with "-" replaced by a file that holds standard input.
+    """`source` with "-" replaced by a temporary file that holds standard input.
 
-    Finding the format and the compression needs the first bytes twice, so the input is copied to a temporary file.
-    Errors call that file "standard input".
+    Finding the format and the compression needs the first bytes twice. Errors call the file
+    "standard input".
     """
     names = [source] if isinstance(source, str | Path) else list(source)
     if STANDARD_INPUT not in map(str, names):
@@ -196,12 +192,76 @@ def with_standard_input(source: Source) -> Iterator[Source]:
 
 @contextmanager
 def local_copy(file: File) -> Iterator[Path]:
-    """The file itself, or a temporary copy of a remote one, for formats that are not read from front to back."""
+    """The file itself, or a temporary copy of a remote one."""
     if isinstance(file, Path):
         yield file
         return
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         copy = Path(folder) / file.name
-        with remote_errors(file.url), file.open() as source, copy.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 22)
+        with remote_errors(file.url):
+            system, path = url_to_fs(file.url)
+            system.get_file(path, str(copy))
         yield copy
+
+
+class Unpacked(io.RawIOBase):
+    """What a compressed file holds. Raises an InputError if that is more than a log can be."""
+
+    def __init__(self, file: File, stream: IO[bytes]) -> None:
+        self.file = file
+        self.stream = stream
+        self.left = max(ALLOWED_BYTES, MAX_EXPANSION * size_of(file))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer).cast("B")
+        try:
+            content = self.stream.read(len(view))
+        except Exception as error:  # every decompressor has errors of its own
+            raise InputError(
+                f"{self.file} is cut short or damaged: it can't be decompressed ({error}); fetch it again"
+            ) from None
+        view[: len(content)] = content
+        self.left -= len(content)
+        if self.left < 0:
+            raise InputError(
+                f"{self.file} decompresses to more than {MAX_EXPANSION} times its size, which no log does; "
+                "if you trust it, decompress it yourself"
+            )
+        return len(content)
+
+
+def compression_of(start: bytes) -> str | None:
+    """fsspec's name of the compression of a file, from its first bytes: its name may say another."""
+    return next((name for name, sign in SIGNATURES.items() if sign.match(start)), None)
+
+
+def is_compressed(file: File) -> bool:
+    with file.open("rb") as opened:
+        return compression_of(opened.read(SIGNATURE_BYTES)) is not None
+
+
+@contextmanager
+def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open a file: its decompressed bytes, and the file itself, which knows how much was read."""
+    with file.open("rb") as packed:
+        compression = compression_of(packed.read(SIGNATURE_BYTES))
+        packed.seek(0)
+        if compression is None:
+            yield packed, packed
+            return
+        stream = compr[compression](packed, mode="rb")
+        yield io.BufferedReader(Unpacked(file, stream), BUFFER_BYTES), packed
+
+
+def read_start(file: File, size: int) -> bytes:
+    """The first `size` bytes of a file, decompressed."""
+    with unpacked(file) as (plain, _):
+        return plain.read(size)
+
+
+def read_whole(file: File) -> bytes:
+    """A whole file, decompressed; for formats that are not made of lines."""
+    return read_start(file, -1)

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import read_start
-from posrec.data.source.files import File, find_files, with_standard_input
+from posrec.data.source.files import File, find_files, read_start, with_standard_input
 from posrec.data.source.readers import READERS, Reader
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
 from posrec.data.source.readers.options import ANY_LOG, LogOptions
@@ -24,7 +23,7 @@ SPLIT_NAMES = {"recbole-prefixes": (".train.", ".test."), "tsv": ("_train_full."
 
 
 @dataclass(frozen=True)
-class Log:
+class ClickLog:
     """A log that can be read; `table` is set instead of `files` for a table in memory."""
 
     format: str
@@ -56,7 +55,7 @@ class Log:
 
 
 @contextmanager
-def open_log(source: Any, format: str | None, options: LogOptions, progress: Progress) -> Iterator[Log]:
+def open_log(source: Any, format: str | None, options: LogOptions, progress: Progress) -> Iterator[ClickLog]:
     """Find the files or the table that `source` is, and conclude the format if it is None."""
     if format is not None and format not in READERS:
         raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
@@ -64,7 +63,7 @@ def open_log(source: Any, format: str | None, options: LogOptions, progress: Pro
         if format is not None:
             raise InputError(f"a table in memory has no format; leave out format={format!r}")
         options.check(TABLE, ANY_LOG)
-        yield Log(TABLE, options, table=as_frame(source))
+        yield ClickLog(TABLE, options, table=as_frame(source))
         return
     if format is not None:
         options.check(format, READERS[format].options)  # before anything is read
@@ -80,7 +79,7 @@ def open_log(source: Any, format: str | None, options: LogOptions, progress: Pro
         elif format == "recbole" and detect_format(files[0]).format == "recbole-prefixes":
             format = "recbole-prefixes"
         options.check(format, READERS[format].options)
-        yield Log(format, options, files, concluded=concluded)
+        yield ClickLog(format, options, files, concluded=concluded)
 
 
 def without_empty_start(files: list[File]) -> list[File]:

@@ -6,8 +6,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from posrec.data.source.blocks import BYTE_ORDER_MARK, read_start
-from posrec.data.source.files import File
+from posrec.data.source.blocks import BYTE_ORDER_MARK
+from posrec.data.source.files import File, read_start
 from posrec.data.source.readers.columns import COMMON_NAMES, DELIMITERS, find_common
 from posrec.errors import InputError
 
@@ -71,7 +71,7 @@ def json_format(path: File, lines: list[str]) -> Conclusion | None:
 def known_header(path: File, lines: list[str]) -> Conclusion | None:
     """The public datasets, whose layouts are known."""
     header = lines[0].strip()
-    if all(TYPED.fullmatch(name) for name in header.split("\t")) and ("\t" in header or path.suffix == ".inter"):
+    if all(TYPED.fullmatch(name) for name in header.split("\t")) and ("\t" in header or path.name.endswith(".inter")):
         if "item_id_list:token_seq" in header.split("\t"):
             return Conclusion("recbole-prefixes", "a header of name:type with item_id_list, the prefix of a session")
         return Conclusion("recbole", "a header of name:type")
@@ -96,7 +96,7 @@ def delimited(path: File, lines: list[str]) -> Conclusion:
     words = [line.split() for line in lines]
     if looks_like_columns(words[0]):
         return Conclusion("csv", "a header with a space between the fields", " ")
-    if path.suffix.lower() not in (".csv", ".tsv") and all(is_id(word) for line in words for word in line):
+    if not path.name.lower().endswith((".csv", ".tsv")) and all(is_id(word) for line in words for word in line):
         return Conclusion("sessions", "lines of item ids separated by spaces")
     raise InputError(
         f"{path}: its first line, {lines[0][:80]!r}, is neither a header nor a line of item ids; add a header such as "

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from posrec.data.source.blocks import limited_lines, unpacked
+from posrec.data.source.blocks import limited_lines
+from posrec.data.source.files import unpacked
 from posrec.data.source.readers.parquet import parquet_errors, scan_parquet
 from posrec.errors import InputError
 

@@ -52,16 +52,7 @@ def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        [[2**63]],
-        [[None]],
-        [{1}],
-        "text",
-        5,
-        [[[1]]],
-        [b"12"],
-        [[1], {}],
-    ],
+    [[[2**63]], [[None]], [{1}], "text", 5, [[[1]]], [b"12"], [[1], {}], {"a": 1}, [[1.5]], [["1"]], [[-2]], [[True]]],
 )
 def test_anything_else_is_refused(tmp_path: Path, content: object) -> None:
     with pytest.raises(InputError):
@@ -77,17 +68,9 @@ def test_a_file_past_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         read_pickle(path)
 
 
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        (([[1, 2, 3], [1, 2], [1]], [4, 3, 9]), "sample 2: the row below it is not the next shorter prefix"),
-        (([[1, 2, 3], [1, 2]], [4, 3]), "sample 2: the row below it is not"),
-        (([[1], [2, 2]], [2, 9]), "sample 2: the row above it is not"),
-    ],
-)
-def test_prefixes_that_are_not_all_there_are_refused(tmp_path: Path, pair: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_pickle(written(tmp_path / "p", pair))
+def test_prefixes_that_are_not_all_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sample 2: the row below it is not the next shorter prefix"):
+        read_pickle(written(tmp_path / "p", ([[1, 2, 3], [1, 2], [1]], [4, 3, 9])))
 
 
 GOOD = pickle.dumps(([[1, 2, 3], [1, 2], [1], [700_000]], [4, 3, 2, 6]))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.source.readers.times import TimeReader, guess_unit, parse_duration
+from posrec.data.source.readers.times import TimeReader, guess_unit
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.helpers import RecordingProgress
@@ -106,19 +106,6 @@ def test_the_unit_is_guessed_once_and_reported() -> None:
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(InputError, match="'min' is not known; choose one of s, ms, us, ns"):
         TimeReader(SilentProgress(), "min")
-
-
-@pytest.mark.parametrize(
-    ("text", "span"), [("30m", 1_800_000), ("2h", 7_200_000), ("90s", 90_000), ("1.5d", 129_600_000), (" 5ms", 5)]
-)
-def test_durations(text: str, span: int) -> None:
-    assert parse_duration(text) == span
-
-
-@pytest.mark.parametrize("text", ["30", "m", "-5m", "0s", "5 m", "1w", "", "1e3s"])
-def test_texts_that_are_not_durations(text: str) -> None:
-    with pytest.raises(InputError, match=r"is not a duration; write e\.g\. 30m"):
-        parse_duration(text)
 
 
 @given(st.text(max_size=30))

@@ -1,12 +1,8 @@
 """Readers of log formats, listed in READERS.
 
-A reader's function gets files and a ClickCollector, which has what the user said about the log (LogOptions) and where
-to report progress. It adds clicks to the collector: `session, item, time` in file order, ids as strings exactly as in
-the file.
-
-To add a format: write `read_NAME(files, collector)` and add it to READERS. Start from the reader that is closest:
-delimited.py for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for files that already
-hold sessions.
+To add a format: write `read_NAME(files, collector)` and add it to READERS. It adds clicks to the ClickCollector:
+`session, item, time` in file order, ids as strings exactly as in the file. Start from the closest reader: delimited.py
+for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for files that hold whole sessions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,14 +22,13 @@ from posrec.progress import Progress
 
 @dataclass(frozen=True)
 class Reader:
-    """How a format is read. The user may give these `options` of LogOptions; `columns` are those that it always has, by
-    option; `default_events` are read unless the user asks for others."""
+    """How a format is read."""
 
     read: Callable[[Sequence[File], ClickCollector], None]
-    options: Sequence[str]
+    options: Sequence[str]  # of LogOptions, that the user may give
     time_unit: str | None = None  # of numbers, if the format says it
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    default_events: tuple[str, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)  # that it always has, by option
+    default_events: tuple[str, ...] = ()  # that are read unless the user asks for others
 
     def __call__(
         self,

@@ -32,7 +32,7 @@ class BadLine:
 class BadLines:
     """Collects the broken lines of a log. The policy is that of `--bad-lines`: stop or skip.
 
-    Those that are left out are written to `path` as JSON lines, since there may be many; `files` are the ones written.
+    Those that are left out are written to `path` as JSON lines, since there may be many.
     """
 
     def __init__(self, policy: str, limit: float, path: Path) -> None:

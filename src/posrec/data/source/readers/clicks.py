@@ -1,8 +1,7 @@
 """ClickCollector: rows as they are in the file -> checked clicks: session, item and time, added to a `ClickStore`.
 
-Ids stay the strings they are in the file. Whole blocks of lines are parsed at once, which is fast and does not say
-which line is wrong. Only if something is wrong are the records of the block read one by one, and those that can't be
-used are described.
+Whole blocks of lines are parsed at once, which is fast and does not say which line is wrong. Only if something is wrong
+are the records of the block read one by one, and those that can't be used are described.
 """
 
 from collections import Counter
@@ -78,10 +77,9 @@ class ItemIds:
 
 
 class ClickStore:
-    """Keeps the clicks of a log in memory, in the order of the file; `PieceStore` (data/source/reading.py) in files.
+    """Keeps the clicks of a log in memory, 16 bytes each, in the order of the file.
 
-    It takes 16 bytes a click: ids are numbers of four bytes each, with one copy of each distinct id. `session_type` is
-    the type that readers give to the ids of sessions. `folder` is for files beside the clicks.
+    `session_type` is the type that readers give to the ids of sessions. `folder` is for files beside the clicks.
     """
 
     def __init__(self, items: ItemIds, folder: Path) -> None:
@@ -100,14 +98,11 @@ class ClickStore:
 
 @dataclass
 class ParsedLog:
-    """What was found in a log, beside its clicks.
-
-    `by_user`: sessions are users, whose clicks are yet to be split into sessions; in a log that has both, some are.
-    """
+    """What was found in a log, beside its clicks."""
 
     kinds: EventKinds
     bad_lines: BadLines
-    by_user: bool = False
+    by_user: bool = False  # all or some sessions are users, whose clicks are yet to be split into sessions
     rows: int = 0  # of the log, without blank and bad ones
     clicks: int = 0  # rows that are clicks
     days: Counter[int] = field(default_factory=Counter)  # clicks by day, counted from 1970
@@ -159,8 +154,7 @@ class ClickCollector:
         self.parsed = ParsedLog(self.events, bad_lines)
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
-        """The columns of a file of the log, from those that it has. A guess is reported unless it is that of the file
-        before."""
+        """The columns of a file, of those that it has. A guess is reported unless it is that of the file before."""
         columns, guesses = choose_columns(path, names, self.options)
         for role, guessed in guesses.items():
             if guessed and guessed != self.guesses.get(role):
@@ -198,7 +192,7 @@ class ClickCollector:
 
     def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
         """Add the good rows of a block, and take note of the broken lines. If that ends the reading, say which kinds of
-        events there are: lines without an item are often events of a kind that has none."""
+        events there are: those without an item are often of a kind that has none."""
         self.store.add(checked.clicks)
         self.parsed.rows += checked.good
         self.parsed.clicks += len(checked.clicks)
@@ -220,8 +214,7 @@ def bad_ids(rows: pl.DataFrame) -> pl.Series:
 
 
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
-    """Add the clicks of a block to the collector. If something is wrong with them, smaller blocks are tried, and of
-    those in which something is wrong the records are read one by one."""
+    """Add the clicks of a block to the collector. Where something is wrong, records are read one by one."""
     if add_whole(block, format, collector):
         return
     for part in split_block(block, RECORDS_BYTES, format.quoted):
@@ -230,7 +223,7 @@ def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> No
 
 
 def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bool:
-    """Add the clicks of a block if nothing is wrong with them, and say whether they were added."""
+    """Add the clicks of a block if nothing is wrong with them. Returns whether they were added."""
     try:
         table, suspect = format.parse(block)
     except (pl.exceptions.PolarsError, UnicodeDecodeError):

@@ -37,8 +37,7 @@ class MissingColumn(InputError):
 class Columns:
     """The column names, in the file, of what a click needs; `date` where the day has a column of its own.
 
-    Several columns of the session are a composite key. Where a click has no session, it is one of its `user`, whose
-    clicks are yet to be split into sessions.
+    Several columns of the session are a composite key. A click without a session is one of its `user`.
     """
 
     session: tuple[str, ...]
@@ -66,7 +65,7 @@ class Columns:
 
     def session_id(self) -> pl.Expr:
         """The session's id from its column or columns, or the user's; null where ids are missing or negative. Where a
-        log has both, a user's id begins with a separator, which tells it from a session's."""
+        log has both, a user's id begins with a separator."""
         columns = self.session or as_tuple(self.user)
         if len(columns) == 1 and not self.has_both:
             return pl.col(columns[0])
@@ -103,10 +102,7 @@ def id_fault(value: object) -> str | None:
 
 
 def choose_columns(path: File | str, names: list[str], options: LogOptions) -> tuple[Columns, Guesses]:
-    """The columns that the user named, and guesses for the rest; and those guesses, which are to be reported.
-
-    The column of event kinds is optional unless an option needs it; `EventKinds` reports it if it is only read.
-    """
+    """The columns that the user named, and guesses for the rest; and those guesses, which are to be reported."""
     named = options.columns()
     for role, columns in named.items():
         for column in columns:
@@ -144,8 +140,7 @@ def guess_session(names: list[str]) -> tuple[str, ...]:
 
 
 def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
-    """Raise if a column has two roles, but for a user who is a part of a composite session. A role of `optional` gives
-    its column up instead."""
+    """Raise if a column has two roles, unless a user is part of a composite session or a role is `optional`."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
         for column in columns:
@@ -159,14 +154,13 @@ def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], opti
 
 
 def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
-    """The column that has one of these names, the earliest of them, however it is spelled; None if there is none."""
+    """The column that has the earliest possible of these names, however it is spelled; None if there is none."""
     plain = {plain_name(name): name for name in reversed(names)}
     return next((plain[common] for common in common_names if common in plain), None)
 
 
 def plain_name(name: str) -> str:
-    """As in COMMON_NAMES.
-
+    """
     >>> plain_name("Item_ID"), plain_name("item.id")
     ('itemid', 'itemid')
     """

@@ -20,9 +20,8 @@ NO_COLUMNS = Columns((), "", "")
 class DelimitedLines(LineFormat):
     """Fields with a delimiter between them; `names` and `columns` are those of a file, from its header.
 
-    `fixed_names` are the columns of a format without a header line (a line that starts with the first name is still
-    taken for a header and skipped); in a `typed` header each column is written `name:type`. `columns_of` chooses the
-    columns of a click, given the file and its header, where neither the user nor their names say which they are.
+    `fixed_names` are the columns of a format whose files need no header; in a `typed` header each column is written
+    `name:type`. `columns_of` chooses the columns of a click where the format says which they are.
     """
 
     delimiter: str  # that of --delimiter, if it is empty

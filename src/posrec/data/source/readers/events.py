@@ -15,7 +15,7 @@ MAX_KINDS = 1000  # a column with more different values does not hold kinds of e
 class EventKinds:
     """Counts the kinds of events in a log, selects those to read, and gives their clicks weights.
 
-    `events` is what the user asked for with --events; `default` is what a format reads if the user did not.
+    `default` is what a format reads unless the user asks for others.
     """
 
     def __init__(self, options: LogOptions, default: tuple[str, ...] = ()) -> None:
@@ -72,7 +72,7 @@ class EventKinds:
 
     def report(self, rows: int, clicks: int, progress: Progress) -> None:
         """When the log is read: say which kinds it has and which were read. A kind that was named and is missing gets a
-        warning, since a log may happen to have none of it; nothing that can be read is an error."""
+        warning; if nothing was read, that is an error."""
         if self.column is None or not rows:
             return
         column = f"column {self.column!r}"

@@ -36,8 +36,8 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
-    """The fields and the columns of the whole log. JSON lines have no schema: an hour of searches alone may lack a
-    column that other hours have. So blocks are looked at until none is missing."""
+    """The fields and the columns of the whole log. An hour of searches alone may lack a column that other hours have,
+    so blocks are looked at until none is missing."""
     files, fields = collector.whole_log, dict[str, FieldPath]()
     for block in blocks(files, collector.progress):
         add_fields(fields, block, collector.options.columns().values())
@@ -50,8 +50,7 @@ def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Colum
 
 
 def add_fields(fields: dict[str, FieldPath], block: Block, named: Iterable[Sequence[str]]) -> None:
-    """Add the fields of the first lines, and of others that may have a column that was `named` and was not found
-    yet."""
+    """Add the fields of the first lines, and of others that may have a missing column that was `named`."""
     missing = [name for name in chain.from_iterable(named) if name not in fields]
     keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in missing}
     for number, line in enumerate(block.data.split(b"\n")):

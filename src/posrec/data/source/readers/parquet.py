@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from posrec.data.source.blocks import is_compressed, read_whole
-from posrec.data.source.files import File, local_copy
+from posrec.data.source.files import File, is_compressed, local_copy, read_whole
 from posrec.data.source.readers.bad_lines import BadLine
 from posrec.data.source.readers.clicks import ClickCollector, find_fault
 from posrec.data.source.readers.columns import Columns

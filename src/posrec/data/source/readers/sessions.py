@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import pickletools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,15 +11,16 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import Block, blocks, read_start
-from posrec.data.source.files import File
+from posrec.data.source.blocks import Block, blocks
+from posrec.data.source.files import File, read_start
 from posrec.data.source.readers.clicks import Broken, ClickCollector, LineFormat, Row, add_block
 from posrec.data.source.readers.columns import Columns, comma_separated, id_fault
 from posrec.data.source.readers.delimited import RECBOLE, split_header
 from posrec.errors import InputError
 
 PREFIX, TARGET = "item_id_list", "item_id"
-MAX_PICKLE_BYTES = 1 << 30  # bytes; the public datasets have a few hundred MiB
+MAX_PICKLE_BYTES = 1 << 30  # the public datasets have a few hundred MiB
+STORING = ("PUT", "BINPUT", "LONG_BINPUT")  # opcodes that store an object at an index
 
 
 def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
@@ -54,8 +56,8 @@ class SessionLines(LineFormat):
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
     """The files that RecBole reads by `benchmark_filename`, e.g. NAME.train.inter.
 
-    In files of RecBole's authors `session_id` numbers rows, not sessions, so a session is found by its rows: every
-    prefix of it, one below the other, the longest or the shortest first. A session's time is its place in the log.
+    `session_id` may number rows, not sessions, so a session is found by its rows: every prefix of it, one below the
+    other, the longest or the shortest first. A session's time is its place in the log.
     """
     before = 0
     for path, parts in groupby(blocks(files, collector.progress), attrgetter("path")):
@@ -102,9 +104,7 @@ def split_row(line: str, names: list[str]) -> tuple[str, str]:
 
 
 def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.DataFrame:
-    """The clicks of the sessions that rows of prefixes come from, with the session's place in the file.
-
-    A row is a prefix, ids separated by spaces, a target, and the number of its line, or of what `unit` says.
+    """The clicks of the sessions that rows of `line`, `prefix` and `target` come from.
 
     Prefixes may be cut to their latest clicks, to 50 in the files of RecBole's authors: a prefix is then the row before
     it without its first click. A session is its first click and the targets of its rows, so nothing is lost.
@@ -139,32 +139,37 @@ def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
     collector.keep(collector.check(frame.explode("item").with_columns(time=pl.col("session").cast(pl.Int64))))
 
 
-class PlainUnpickler(pickle._Unpickler):
-    """Loading a pickle runs whatever its author put in it. This class refuses everything that a pickle looks up by
-    name, and therefore every call.
-
-    It is Python's own implementation: that in C allocates memory for all indices below the highest one that a file
-    names, which can be gigabytes for a few bytes.
-    """
+class PlainUnpickler(pickle.Unpickler):
+    """Loading a pickle runs whatever its author put in it. This class refuses everything that a pickle
+    looks up by name, and therefore every call."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
+def load_plain(data: bytes) -> Any:
+    """The content of a pickle of plain lists and ints, whose size is bounded by that of the file."""
+    for opcode, argument, _ in pickletools.genops(data):
+        # Python allocates memory for all indices below the highest one.
+        if opcode.name in STORING and (argument or 0) > len(data):
+            raise pickle.UnpicklingError(f"it stores something at index {argument}")
+    content = PlainUnpickler(io.BytesIO(data)).load()
+    refuse_sharing(content, len(data))
+    return content
+
+
 def read_pickle(path: File) -> list[list[int]]:
-    """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
+    """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets)."""
     data = read_start(path, MAX_PICKLE_BYTES + 1)
     if len(data) > MAX_PICKLE_BYTES:
         raise InputError(
             f"{path} is larger than {MAX_PICKLE_BYTES >> 20} MiB; write it as lines, for --format sessions"
         )
     try:
-        content = PlainUnpickler(io.BytesIO(data)).load()
-        refuse_sharing(content, len(data))
-    except pickle.UnpicklingError as error:
-        raise InputError(f"{path} is not a pickle of plain lists and ints: {error}; it was not loaded") from None
-    except Exception:  # a damaged pickle can raise almost anything
-        raise InputError(f"{path} is not a pickle of plain lists and ints; it was not loaded") from None
+        content = load_plain(data)
+    except Exception as error:  # a damaged pickle can raise almost anything
+        reason = f": {error}" if isinstance(error, pickle.UnpicklingError) else ""
+        raise InputError(f"{path} is not a pickle of plain lists and ints{reason}; it was not loaded") from None
     if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
         return join_samples(path, *content)
     if not isinstance(content, tuple | list) or not all(is_sequence(sequence) for sequence in content):

@@ -10,8 +10,7 @@ from posrec.progress import Progress
 
 MILLISECONDS_PER = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DAY = 86_400_000  # milliseconds
 NUMBER = re.compile(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*")
 # To the second or the millisecond, in UTC or without a zone: what most logs write.
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d{3})?(Z?)")
@@ -28,25 +27,14 @@ LAYOUTS = (
 )
 
 
-def parse_duration(text: str, option: str = "--gap") -> int:
-    """'30m' -> 1800000 milliseconds."""
-    match = DURATION.fullmatch(text.strip())
-    if not match or float(match[1]) <= 0:
-        raise InputError(f"{option} {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d")
-    return round(float(match[1]) * DURATION_UNITS[match[2]])
-
-
 def count_days(times: pl.Series) -> dict[int, int]:
     """How many of these times, in milliseconds, each day since 1970 has."""
-    days = (times // DURATION_UNITS["d"]).clip(*COUNTED_DAYS)
+    days = (times // DAY).clip(*COUNTED_DAYS)
     return dict(days.value_counts().iter_rows())
 
 
 class TimeReader:
-    """Reads the time columns of one log. The unit of numbers is guessed once, from the first, and reported.
-
-    `layout` is that of --time-format, for texts that are not ISO 8601.
-    """
+    """Reads the time columns of one log. The unit of numbers is guessed once, from the first, and reported."""
 
     def __init__(self, progress: Progress, unit: str | None = None, layout: str | None = None) -> None:
         self.layout = None if layout is None else checked_layout(layout)

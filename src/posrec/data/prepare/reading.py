@@ -1,7 +1,7 @@
 """A log as parts of whole sessions: one in memory, or many in files, read by this process or by the tasks of a cluster.
 
-A session's part is the hash of its id. Clicks are written in pieces, a file for each part and each few million clicks
-that were read, in the order of the log. Items are numbers already: what they stand for is in a file beside the pieces.
+A session's part is the hash of its id. Clicks are written in pieces, a file for each part and each few million clicks,
+in the order of the log. Items are numbers: what they stand for is in a file beside the pieces.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ import polars as pl
 
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.parts import InFiles, InMemory, Part, Workplace, write_pieces
-from posrec.data.source.files import File
-from posrec.data.source.log import Log
+from posrec.data.source.files import File, size_of
+from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
 from posrec.errors import InputError
 from posrec.progress import Progress, SilentProgress
@@ -69,8 +69,8 @@ class PieceStore(ClickStore):
 
 @dataclass(frozen=True)
 class Pieces(InFiles):
-    """The clicks of one part, in the order of the log. What was read together is in one folder, with the number of its
-    first row and of its items among those of the log."""
+    """The clicks of one part, in the order of the log. What was read together is in one folder, with the numbers of its
+    first row and its items in the log."""
 
     def load(self) -> pl.DataFrame:
         frames = []
@@ -83,7 +83,7 @@ class Pieces(InFiles):
         return pl.concat(frames)
 
 
-def read_log(log: Log, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
+def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
     """Read a log into the parts of `place`, and report on it. Its items get numbers of `items`."""
     folder = place.new_folder()
     if place.in_memory:
@@ -102,19 +102,18 @@ def read_log(log: Log, items: ItemIds, place: Workplace, progress: Progress) -> 
     return result
 
 
-def file_groups(log: Log) -> list[list[File]]:
-    """The files of a log in groups, each for one task, in order; none if one process must read it, since it numbers its
-    sessions through all files."""
+def file_groups(log: ClickLog) -> list[list[File]]:
+    """The files of a log in groups, each for one task; none if sessions are numbered through all files."""
     if log.format in WITHOUT_TIMES or log.table is not None:
         return []
     groups: list[list[File]] = []
     size = TASK_BYTES
     for path in log.files:
-        if size + path.stat().st_size > TASK_BYTES:
+        if size + size_of(path) > TASK_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(path)
-        size += path.stat().st_size
+        size += size_of(path)
     return groups
 
 
@@ -139,7 +138,7 @@ class Messages(SilentProgress):
 
 
 def read_files(
-    log: Log,
+    log: ClickLog,
     folder: Path,
     parts: int,
     max_buffered: int,

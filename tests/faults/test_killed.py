@@ -121,14 +121,14 @@ def test_overwriting_through_a_link_keeps_the_link(log: Path, tmp_path: Path) ->
 
 # Two commands reach the end of their work together: both have looked whether the folder exists before either has it.
 TOGETHER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 import posrec.io.folders as folders
 flush, here = folders.flush, Path(sys.argv.pop(1))
 def wait_for_the_other(path):
     flush(path)
     if path.is_dir() and path.name.startswith("."):
-        (here / str(len(list(here.iterdir())))).touch()
+        (here / str(os.getpid())).touch()
         while len(list(here.iterdir())) < 2:
             time.sleep(0.01)
 folders.flush = wait_for_the_other

@@ -1,8 +1,7 @@
 """`posrec score`: recommendations for whole files of sessions, of any size.
 
-This process reads the file in chunks of some thousand sessions (session_file.py), an executor ranks
-them, and the answers are written in the order of the sessions (answer_file.py). Only a few chunks
-are in memory at a time.
+This process reads chunks of some thousand sessions (session_file.py), of which few are in memory; an
+executor ranks them; and the answers are written in the order of the sessions (answer_file.py).
 """
 
 import time

@@ -5,8 +5,8 @@
     python benchmarks/accuracy.py posrec_plus       three seeds, each part removed in turn, other models beside it
 
 Nothing is chosen here: every setting was chosen on the validation parts. The result of a job is saved when it is done,
-and a job with a saved result is not run again: an interrupted run continues where it stopped, and several processes
-share the work. PosRec with its defaults and the rows of the other models are those of `posrec reproduce overall`.
+and a job with a saved result is not run again: an interrupted run continues where it stopped. PosRec with its defaults
+and the rows of the other models are those of `posrec reproduce overall`.
 Differences of posrec-plus are tested on the same test samples, with the errors over sessions and over seeds, corrected
 by Holm's method over all rows and both metrics of a dataset.
 """

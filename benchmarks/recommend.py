@@ -21,6 +21,7 @@ import torch
 
 from harness import in_turns, medians, options, saved_random_run, write_result
 from posrec.data.vocabulary import Vocabulary
+from posrec.io.executor import ThisProcess
 from posrec.progress import SilentProgress
 from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.files.score import score_file
@@ -59,8 +60,8 @@ def files(run: Path, items: int, folder: Path) -> float:
     source.write_text("".join(json.dumps({"session": one}) + "\n" for one in random_sessions(items, SCORED)))
     for _ in range(3):
         began = time.process_time()
-        rec = Recommender.load(run, "cpu")
-        score_file(rec, source, folder / "answers.jsonl", K, overwrite=True, progress=SilentProgress())
+        options: dict[str, Any] = {"executor": ThisProcess(), "progress": SilentProgress(), "overwrite": True}
+        score_file(partial(Recommender.load, run, "cpu"), source, folder / "answers.jsonl", K, **options)
         taken.append(time.process_time() - began)
     return round(SCORED / statistics.median(taken))
 

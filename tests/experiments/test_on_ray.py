@@ -32,17 +32,17 @@ def test_jobs_on_ray_are_those_of_this_process(
     here = run_jobs(JOBS, {"shop": shop}, tmp_path / "here", "cpu")
     run_jobs(JOBS[:2], {"shop": shop}, tmp_path / "both", "cpu")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
-    marker, run_if_free = tmp_path / "killed", jobs.run_if_free
+    marker, run_job = tmp_path / "killed", jobs.run_job
 
-    def killed_once(paths, folder, device, job):  # the first process that comes to seed 1 is killed
+    def killed_once(datasets, folder, device, job):  # the first process that comes to seed 1 is killed
         if job.seed == 1 and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_if_free(paths, folder, device, job)
+        return run_job(datasets, folder, device, job)
 
-    monkeypatch.setattr(jobs, "run_if_free", killed_once)
+    monkeypatch.setattr(jobs, "run_job", killed_once)
     progress = RecordingProgress()
-    both = run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, cluster=cluster)
+    both = run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, executor=cluster)
     assert marker.exists()
     assert [line.split(":")[0] for line in progress.messages] == ["1 of 2", "2 of 2"]
     assert both.keys() == here.keys() == {job.name for job in JOBS}
@@ -54,7 +54,7 @@ def test_jobs_on_ray_are_those_of_this_process(
     assert not [name for name in listed(tmp_path / "both") if name.endswith(".lock")]
     for engine in (None, cluster):
         progress = RecordingProgress()
-        run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, cluster=engine)
+        run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, executor=engine)
         assert progress.messages == []
 
 
@@ -62,7 +62,7 @@ FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 
 
 def test_a_search_is_continued_by_either_engine(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    first = tune(shop, "stamp", 3, tmp_path, FAST, epochs=2, device="cpu", progress=SilentProgress(), cluster=cluster)
+    first = tune(shop, "stamp", 3, tmp_path, FAST, epochs=2, device="cpu", progress=SilentProgress(), executor=cluster)
     assert (first.trials, first.failed) == (3, 0)
     assert first.default_value is not None, "the first trial has the default settings, as in this process"
     alone = tune(shop, "stamp", 1, None, FAST, epochs=2, device="cpu", progress=SilentProgress())
@@ -71,6 +71,6 @@ def test_a_search_is_continued_by_either_engine(shop: PreparedDataset, tmp_path:
     more = tune(shop, "stamp", 4, tmp_path, FAST, epochs=2, device="cpu", progress=progress)
     assert (more.trials, more.history[:3]) == (4, first.history)
     assert progress.messages[0] == f"continuing after 3 trials in {tmp_path / 'study.db'}"
-    last = tune(shop, "stamp", 5, tmp_path, FAST, epochs=2, device="cpu", progress=progress, cluster=cluster)
+    last = tune(shop, "stamp", 5, tmp_path, FAST, epochs=2, device="cpu", progress=progress, executor=cluster)
     assert (last.trials, last.history[:4]) == (5, more.history)
     assert progress.messages[-1].startswith("trial 5 of 5: ")

@@ -121,14 +121,14 @@ def test_overwriting_through_a_link_keeps_the_link(log: Path, tmp_path: Path) ->
 
 # Two commands reach the end of their work together: both have looked whether the folder exists before either has it.
 TOGETHER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 import posrec.io.folders as folders
 flush, here = folders.flush, Path(sys.argv.pop(1))
 def wait_for_the_other(path):
     flush(path)
     if path.is_dir() and path.name.startswith("."):
-        (here / str(len(list(here.iterdir())))).touch()
+        (here / str(os.getpid())).touch()
         while len(list(here.iterdir())) < 2:
             time.sleep(0.01)
 folders.flush = wait_for_the_other
@@ -166,18 +166,18 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
     assert first.stdout.readline() == "training\n"
     for _ in range(2):
         refused = command(*line, "--resume")
-        assert (refused.code, "is being trained by another process" in refused.err) == (2, True)
+        assert (refused.code, "is being written by another process" in refused.err) == (2, True)
     first.kill()
     first.communicate()
     assert command(*line, "--resume").code == 0  # a killed process holds nothing
     assert ".lock" not in listed(tmp_path / "run")
 
 
-@pytest.mark.parametrize("out", [slowly("a.jsonl"), slowly("a.jsonl.gz"), "a.parquet"])
-def test_a_killed_score_leaves_parts_that_the_next_one_continues(trained: Path, tmp_path: Path, out: str) -> None:
+@pytest.mark.parametrize("out", [slowly("a.jsonl"), "a.parquet"])
+def test_a_killed_score_leaves_no_answers_and_the_next_one_cleans_up(trained: Path, tmp_path: Path, out: str) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
-    killed("posrec.recommend.files.score:write_answers:1", "score", trained, sessions, tmp_path / out)
-    assert listed(tmp_path) == sorted(["in.jsonl", f"{out}.parts"])
+    killed("posrec.recommend.files.score:answers_content:1", "score", trained, sessions, tmp_path / out)
+    assert all(name == "in.jsonl" or name.startswith(f".{out}.unfinished-") for name in listed(tmp_path))
     assert command("score", trained, sessions, tmp_path / out).code == 0
     assert listed(tmp_path) == sorted(["in.jsonl", out])
 

@@ -4,18 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from posrec.io.unfinished import try_lock
+from posrec.errors import InputError
+from posrec.io.unfinished import locked, one_writer
 from tests.helpers import listed
 
 
-def test_a_lock_is_held_once_and_its_file_is_removed(tmp_path: Path) -> None:
-    a, b = tmp_path / "a.lock", tmp_path / "b.lock"
-    with try_lock(a) as first, try_lock(a) as second, try_lock(b) as other:
-        assert (first, second, other) == (True, False, True)
-    assert listed(tmp_path) == []
-    (tmp_path / "a.lock").touch()  # as a killed process leaves it
-    with try_lock(tmp_path / "a.lock") as again:
-        assert again
-    with pytest.raises(ZeroDivisionError), try_lock(tmp_path / "a.lock"):
+def test_a_folder_has_one_writer_and_no_lock_remains(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "out"
+    with one_writer(folder), one_writer(tmp_path / "other"):
+        with (
+            pytest.raises(InputError, match="out is being written by another process"),
+            one_writer(folder),
+        ):
+            pass
+        (folder / "a").touch()
+    assert (listed(tmp_path), listed(folder)) == (["deep"], ["a"])
+    (folder / ".lock").touch()  # as a killed process leaves it
+    with pytest.raises(ZeroDivisionError), one_writer(folder):
         raise ZeroDivisionError
-    assert listed(tmp_path) == []
+    assert listed(folder) == ["a"]
+    with pytest.raises(InputError, match="a is a file; name a folder"), one_writer(folder / "a"):
+        pass
+
+
+def test_a_folder_is_locked_without_a_file_in_it(tmp_path: Path) -> None:
+    with locked(tmp_path) as first, locked(tmp_path, wait=False) as second:
+        assert (first, second, listed(tmp_path)) == (True, False, [])
+    with locked(tmp_path, wait=False) as again:
+        assert again

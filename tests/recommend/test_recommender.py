@@ -94,7 +94,7 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
     whole = shop.recommend(sessions, k=3)
     monkeypatch.setattr(module, "SCORES_IN_MEMORY", at_once)
     monkeypatch.setattr(module, "SESSIONS_IN_MEMORY", most)
-    queries = [Query(shop.encode(session), 3) for session in sessions]
+    queries = [Query(shop.look_up(session), 3) for session in sessions]
     assert max(map(len, shop.ranker.chunks(queries))) == min(at_once // 5, most)
     assert shop.recommend(sessions, k=3) == whole
 
@@ -197,7 +197,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained
         (["i4", "i6"], by_scores.plan(5, exclude_seen=True, allow=["i4", "i7", "i8"], deny=["i8"])),
         (["i4"], by_scores.plan(5, allow=["x"])),
     ]
-    queries = [plan.queries(by_scores.encode(session))[0] for session, plan in plans]
+    queries = [plan.queries(by_scores.look_up(session))[0] for session, plan in plans]
     rankings = by_scores.ranker.rank(queries)
     assert [len(ranking) for ranking in rankings] == [3, 2, 26, 1, 0]
     assert by_scores.vocabulary.item(rankings[3][0][0]) == "i7"

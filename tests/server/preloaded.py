@@ -14,8 +14,9 @@ for library in ("granian", "starlette.applications", "starlette.middleware.cors"
     import_module(library)
 for package in ("cli", "models", "recommend", "nn", "encodings"):
     for module in pkgutil.walk_packages(import_module(f"posrec.{package}").__path__, f"posrec.{package}."):
-        with suppress(ImportError):
-            import_module(module.name)
+        if not module.name.startswith("posrec.recommend.files."):  # no server's, and polars starts threads
+            with suppress(ImportError):
+                import_module(module.name)
 TASKS = Path("/proc/self/task")
 assert not TASKS.is_dir() or len(list(TASKS.iterdir())) == 1
 gc.freeze()

@@ -136,12 +136,12 @@ def reproduce(
     """
     from posrec.experiments.reproduce.report import introduction, verdict_counts
     from posrec.experiments.reproduce.run import reproduce
-    from posrec.io.executor import cluster_of
+    from posrec.io.executor import executor_of
 
-    with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
+    with executor_of(engine, address, workers) as executor, TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
         summary = reproduce(
-            experiment, data or [], out, seeds, device, minutes, sessions, progress, not no_report, cluster
+            experiment, data or [], out, seeds, device, minutes, sessions, progress, not no_report, executor
         )
     say("\n".join(introduction(summary)))
     if not no_report:
@@ -173,11 +173,11 @@ def tune(
     """
     from posrec.data.dataset import load
     from posrec.experiments.tune import train_command, tune
-    from posrec.io.executor import cluster_of
+    from posrec.io.executor import executor_of
 
     fixed = parse_pairs(settings or [])
-    with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
-        tuned = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
+    with executor_of(engine, address, workers) as executor, TerminalProgress() as progress:
+        tuned = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, executor)
     by_default = "the defaults were not tried"
     if tuned.default_value is not None:
         by_default = f"{100 * tuned.default_value:.2f} with the default settings"

@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,7 +134,6 @@ def score(
     explore: Explore = None,
     fields: Fields = None,
     overwrite: Overwrite = False,
-    parts: bool = Option(False, "--parts", help="Write OUTPUT as a folder of part files."),
     engine: Engine = LOCAL,
     address: Address = None,
     workers: Workers = None,
@@ -144,29 +145,31 @@ def score(
     """Recommend for every session of a file. The file can be of any size.
 
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
-    posrec score runs/first sessions.parquet answers.parquet --parts --engine ray
+    posrec score runs/first sessions.parquet answers.parquet --engine ray
     """
     rules = answer_rules(locals())
-    from posrec.io.executor import cluster_of
-    from posrec.recommend.files.score import OpenRun, score_file
+    from posrec.io.executor import executor_of
+    from posrec.recommend.files.score import score_file
+    from posrec.recommend.recommender import Recommender
 
-    with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
-        opened = OpenRun(run, device, model, encoding)
-        totals = score_file(
-            opened, source, out, k, cluster=cluster, as_folder=parts, overwrite=overwrite, progress=progress, **rules
-        )
-    say(f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {totals.rate_note()}.")
-    if totals.earlier:
-        say(f"{plural(totals.earlier, 'session')} of them had been scored by an earlier call.")
+    open_run = partial(Recommender.load, run.absolute(), device, model, encoding)
+    began = time.monotonic()
+    with executor_of(engine, address, workers) as executor, TerminalProgress() as progress:
+        gpus = executor.gpus_for(device)
+        options: dict[str, Any] = {"executor": executor, "gpus": gpus, "overwrite": overwrite, **rules}
+        counts = score_file(open_run, source, out, k, progress=progress, **options)
+    seconds = time.monotonic() - began
+    rate = counts["sessions"] / seconds
+    say(f"{plural(counts['sessions'], 'session')} in {seconds:.1f} s, {rate:,.0f} per second.")
     notes = []
-    if totals.unknown:
-        notes.append(f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know")
-    if totals.popular:
-        notes.append(f"{plural(totals.popular, 'session')} had no known item and got popular ones")
+    if counts["unknown"]:
+        notes.append(f"Skipped {plural(counts['unknown'], 'click')} on items that the model does not know")
+    if counts["popular"]:
+        notes.append(f"{plural(counts['popular'], 'session')} had no known item and got popular ones")
     if notes:
         say(f"{'; '.join(notes)}.")
-    if totals.empty:
-        say(f"No item was left to recommend for {plural(totals.empty, 'session')}.")
+    if counts["empty"]:
+        say(f"No item was left to recommend for {plural(counts['empty'], 'session')}.")
     say(f"The recommendations are in {out}.")
 
 

@@ -7,7 +7,7 @@ one of session s, has its target at click `i + s + 1`. If only some kinds of eve
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,10 @@ class PreparedDataset:
         counts = [plural(len(self.train), "training sample"), plural(len(self.test), "test sample")]
         return f"PreparedDataset({str(self.path)!r}: {', '.join(counts)}, {plural(len(self.vocabulary), 'item')})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to a process of a cluster, a dataset is the path of its folder, which is loaded there."""
+        return load, (self.path.absolute(),)
+
     @property
     def fitting(self) -> SessionDataset:
         """The training sessions without the validation part."""
@@ -261,12 +265,6 @@ def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> Prepa
     content.update("\n".join(kept).encode())
     manifest = {**data.manifest, "counts": counts, "fingerprint": content.hexdigest()}
     return replace(data, test=test, vocabulary=vocabulary, manifest=manifest)
-
-
-@lru_cache(maxsize=1)
-def load_once(folder: Path) -> PreparedDataset:
-    """The same, kept until another is loaded, for processes with many tasks on one dataset."""
-    return load(folder)
 
 
 def fits_together(sessions: SessionDataset) -> bool:

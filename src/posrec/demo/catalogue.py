@@ -64,7 +64,7 @@ def shelves() -> list[tuple[list[str], list[str]]]:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class ShopCatalogue:
     """Items 0..n-1, laid out line by line: item = (line x colours + colour) x sizes + size."""
 
     lines: int = 6 * len(shelves())

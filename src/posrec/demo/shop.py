@@ -1,12 +1,5 @@
 """The demo shop: its clicks come from a known process, so the best figures that any model can reach are known too.
 
-The next click of a session with first item f, last item x and n clicks so far is drawn from one of four behaviours:
-
-    intention  0.40 x 0.8^(n-1)   items like f: its line in the other size, or its category in its colour and size
-    return     0.15 (n > 1)       an item clicked before, each position alike, but the first twice as likely
-    wander     0.15               any item, by popularity
-    drift      the rest           a line related to x's line, in x's size and f's colour: it depends on both ends
-
 A behaviour depends only on the clicks so far, so P(next | session) can be computed exactly, and with it the ceiling:
 ranking by P gives E[Recall@K] = sum of the K largest P and E[MRR@K] = sum of P_(r) / r, averaged over the test samples.
 """
@@ -23,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
-from posrec.demo.catalogue import Catalogue, Numbers
+from posrec.demo.catalogue import Numbers, ShopCatalogue
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
@@ -42,7 +35,7 @@ CUTOFFS = (5, 10, 20)
 class Shop:
     """The fixed tables of the process; items are numbered as in the catalogue."""
 
-    catalogue: Catalogue
+    catalogue: ShopCatalogue
     popularity: npt.NDArray[np.float64]  # [items]
     related: Numbers  # [lines, 3]
     companions: Numbers  # [items, 6] the items that the intention of a first item leads to
@@ -56,7 +49,12 @@ class Shop:
 
 
 def behaviours(clicks: int) -> dict[str, float]:
-    """The probability of each behaviour after so many clicks."""
+    """The probability of each behaviour after so many clicks, of a session with first item f and last item x.
+
+    intention: items like f, its line in the other size, or its category in its colour and size. return: an item
+    clicked before. wander: any item, by popularity. drift: a line related to x's line, in x's size and f's colour,
+    which depends on both ends.
+    """
     intention = INTENTION * FADING ** (clicks - 1)
     back = RETURN if clicks > 1 else 0.0
     return {"intention": intention, "return": back, "wander": WANDER, "drift": 1 - intention - back - WANDER}
@@ -72,7 +70,7 @@ def return_weights(clicks: int) -> npt.NDArray[np.float64]:
 
 def open_shop() -> Shop:
     random = np.random.default_rng(SEED)
-    catalogue = Catalogue()
+    catalogue = ShopCatalogue()
     popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.

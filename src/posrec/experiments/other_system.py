@@ -28,7 +28,7 @@ from posrec.evaluation.evaluate import Evaluation, evaluate
 from posrec.evaluation.metrics import ranks_of, top
 from posrec.io import whole_file
 from posrec.progress import Progress, SilentProgress
-from posrec.recommend.files.session_file import kind_of
+from posrec.recommend.files.session_file import is_parquet
 
 COLUMNS = {"session": pl.String(), "item": pl.String(), "score": pl.Float64()}
 ROWS_AT_A_TIME = 1 << 18
@@ -109,7 +109,7 @@ class ScoreRows:
     def frames(self, file: File) -> Iterator[pl.DataFrame]:
         """A file in parts, which hold the three columns."""
         try:
-            if kind_of(Path(file.name)) == "parquet":
+            if is_parquet(Path(file.name)):
                 with open_parquet(file) as frame:
                     names = frame.collect_schema().names()
                     if missing := [name for name in COLUMNS if name not in names]:

@@ -1,18 +1,16 @@
 """Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
 
-Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and the value of the
-trial is its best `mrr@20` on those, or another metric with `choose_by`. The test part is never used.
-
-The study stays in this process, and every trial is kept in its `study.db` when it ends. A trial runs in this process,
-or as a task of Ray: it gets its settings and the trials that had finished when it began, and compares itself with
-these to know whether to stop early.
+Optuna proposes settings, and a model is fitted without the latest tenth of the training sessions. The
+value of a trial is its best `mrr@20` on those, or another metric with `choose_by`. The study stays in
+this process. A trial gets its settings and the trials that had finished when it began, and compares
+itself with these to know whether to stop early.
 """
 
 import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
-from posrec.data.dataset import PreparedDataset, load_once
+from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed, imported, plural
 from posrec.fitting.fit import build_network, require_validation_part
 from posrec.io import write_json
-from posrec.io.executor import ThisProcess
+from posrec.io.executor import Cluster, Executor, ThisProcess
+from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec, find_spec, model_name, short_name, with_own_encoding
 from posrec.progress import Progress, SilentProgress, default_progress
@@ -36,8 +35,6 @@ from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from posrec.io.executor import Cluster
 
 STUDY, SUMMARY = "study.db", "tuning.json"
 EPOCHS = 15
@@ -94,7 +91,7 @@ def tune(
     device: str = "auto",
     seed: int = 0,
     progress: Progress | None = None,
-    cluster: "Cluster | None" = None,
+    executor: Executor | None = None,
 ) -> Tuned:
     """Search for good settings on the validation part of a dataset. Needs the extra `posrec[tune]`.
 
@@ -108,7 +105,8 @@ def tune(
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         seed: of the search and of every training.
         progress: where to report progress; by default a line for each trial, and a bar in a notebook.
-        cluster: from `posrec.io.executor.ray_cluster`: many trials at a time, as tasks of Ray.
+        executor: who runs the trials, by default this process; `posrec.io.executor.ray_cluster` gives one that runs
+            many at a time, as tasks of Ray.
 
     Returns:
         The best settings, and all trials.
@@ -122,19 +120,21 @@ def tune(
         tuned = posrec.tune(data, "posrec", trials=30, out="tuning")
         rec = posrec.fit(data, "posrec", **tuned.settings)
     """
-    optuna, progress = import_optuna(), progress or default_progress()
+    optuna = import_optuna()
+    progress = progress or default_progress()
+    executor = executor or ThisProcess()
     spec = find_spec(model)
     require_validation_part(data)
-    if cluster is None:
+    if isinstance(executor, ThisProcess):
         choose_device(device)  # refuses a device that is not there before any work
     fixed = with_own_encoding(dict(fixed or {}))
     space, defaults = space_to_search(spec, short_name(model), fixed)
     configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
     configs[1].check()
     epochs, metric = most_epochs(spec, fixed, epochs), configs[1].choose_by
-    with nullcontext(out) if out is not None else tempfile.TemporaryDirectory(prefix="posrec-") as opened:
-        folder = Path(opened)
-        folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        folder = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="posrec-")))
+        stack.enter_context(one_writer(folder))
         study = optuna.create_study(
             storage=f"sqlite:///{(folder / STUDY).absolute()}",
             study_name=f"{model_name(model)} {data.fingerprint} epochs={epochs} {sorted(fixed.items())}",
@@ -144,14 +144,14 @@ def tune(
         )
         before = len(finished(study))
         # A resumed search must not repeat its draws; and trials at the same time must not be of the same settings.
-        study.sampler = optuna.samplers.TPESampler(seed=seed + before, constant_liar=cluster is not None)
+        study.sampler = optuna.samplers.TPESampler(seed=seed + before, constant_liar=isinstance(executor, Cluster))
         if before == 0 and all(defaults[name] in values for name, values in space.items()):
             study.enqueue_trial({name: defaults[name] for name in space}, skip_if_exists=True)
         elif 0 < before < trials:
             progress.message(f"continuing after {before} trials in {folder / STUDY}")
 
         search = Search(spec, space, fixed, metric, epochs, seed, device)
-        for trial in run_trials(search, data, study, trials, progress, cluster):
+        for trial in run_trials(search, data, study, trials, progress, executor):
             number = len(finished(study))
             progress.update("Trials", number, trials)
             progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
@@ -223,10 +223,9 @@ Proposal = tuple[int, dict[str, Any], list[Any]]
 
 
 def run_trials(
-    search: Search, data: PreparedDataset, study: Any, trials: int, progress: Progress, cluster: "Cluster | None"
+    search: Search, data: PreparedDataset, study: Any, trials: int, progress: Progress, executor: Executor
 ) -> Iterator[Any]:
-    """Run trials until there are `trials`, one after the other, or on a cluster each with a core, or with a GPU where
-    the cluster has any; yield each that has ended."""
+    """Run trials until there are `trials`; yield each that has ended."""
     asked: dict[int, Any] = {}
 
     def proposals() -> Iterator[Proposal]:
@@ -236,9 +235,8 @@ def run_trials(
             progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
             yield trial.number, trial.params, finished(study)
 
-    executor = cluster or ThisProcess()
-    task = partial(run_trial, search, data if cluster is None else data.path.absolute())
-    gpus = 0 if cluster is None else cluster.gpus_for(search.device)
+    task = partial(run_trial, search, data)
+    gpus = executor.gpus_for(search.device)
     for (number, _, _), ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
         trial = asked.pop(number)
         for epoch, value in ended.intermediate_values.items():
@@ -247,9 +245,8 @@ def run_trials(
         yield study.tell(trial, ended.value if is_whole else None, state=ended.state)
 
 
-def run_trial(search: Search, data: PreparedDataset | Path, proposal: Proposal) -> Any:
-    """How a trial ended, beside those that had finished when it was proposed; `data` is a path in a process of a
-    cluster."""
+def run_trial(search: Search, data: PreparedDataset, proposal: Proposal) -> Any:
+    """How a trial ended, beside those that had finished when it was proposed."""
     optuna = import_optuna()
     study = optuna.create_study(direction="maximize", pruner=pruner())
     _, params, others = proposal
@@ -257,7 +254,7 @@ def run_trial(search: Search, data: PreparedDataset | Path, proposal: Proposal) 
     trial = study.ask()
     reporting = TrialProgress(trial, optuna.TrialPruned, search.metric)
     try:
-        value = search.value(load_once(data) if isinstance(data, Path) else data, params, reporting)
+        value = search.value(data, params, reporting)
     except optuna.TrialPruned:
         return study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     except FAILURES:

@@ -22,12 +22,13 @@ from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
 from posrec.fitting.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, open_start, origin
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
+from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_encoding
 from posrec.progress import Progress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.beginning import begin_run, differences, is_new_run, lock_run, run_config
+from posrec.runs.beginning import begin_run, differences, is_new_run, run_config
 from posrec.runs.folder import POPULARITY, Run
 from posrec.runs.run import finish_run, load_run
 from posrec.training.checkpoint import load_weights
@@ -294,7 +295,7 @@ def run_folder(job: Job, config: dict[str, Any], place: Place) -> Iterator[None]
     with ExitStack() as stack:
         with entered_by_first(world, place.device):
             if world.is_first:
-                stack.enter_context(lock_run(run))
+                stack.enter_context(one_writer(run))
                 is_new = is_new_run(run, config, place.resume)
                 stack.enter_context(remove_run_that_never_started(run, is_new))
                 begin_run(run, config, job.data)

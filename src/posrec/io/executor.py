@@ -1,13 +1,10 @@
-"""Executors: who works on the parts of a job, this process or the processes of a Ray cluster on one machine or many.
+"""Executors: who does the tasks of a job, this process or the processes of a Ray cluster.
 
-    with cluster_of(engine, address) as cluster:
-        executor = cluster or ThisProcess()
-        for part, totals in executor.run(score_part, parts, work="Scoring"):
+    with executor_of(engine, address) as executor:
+        for job, result in executor.run(run_job, jobs, work="Jobs"):
             ...
 
-Ray starts the processes, sends the work, and starts it again where a process or a machine dies. What must survive is
-written to files by the tasks themselves, each file whole or not at all: so a task may run twice, and a job that was
-stopped is continued by calling it again. On many machines, all paths must be on a file system that every machine has.
+Ray starts a task again where its process or machine dies, so what it writes is whole or not there.
 """
 
 import os
@@ -15,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -35,7 +33,7 @@ RETRIES = 3  # of a task whose process or machine dies
 
 
 class ThisProcess:
-    """The executor that works on one input after the other, in this process."""
+    """The executor that does one task after the other, in this process."""
 
     cpus = 1
 
@@ -46,9 +44,10 @@ class ThisProcess:
         *,
         work: str,
         gpus: int = 0,
+        in_order: bool = True,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
-        """As `Cluster.run`. `gpus` means nothing here: the function chooses its device."""
+        """As `Cluster.run`, always in order. `gpus` means nothing here: the function chooses its device."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
         for done, given in enumerate(inputs):
@@ -56,10 +55,121 @@ class ThisProcess:
             yield given, function(given)
         progress.update(work, total, total)
 
+    def gpus_for(self, device: str) -> int:
+        """As `Cluster.gpus_for`: none has to be asked for."""
+        return 0
+
+
+class Cluster:
+    """The executor that is a connection to Ray: its module, and how many cores and GPUs the cluster has.
+
+    On many machines, all paths must be on a file system that every machine has.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        resources = ray.cluster_resources()
+        self.ray = ray
+        self.cpus = int(resources.get("CPU", 0))
+        self.gpus = int(resources.get("GPU", 0))
+
+    def run(
+        self,
+        function: Callable[[Input], Result],
+        inputs: Iterable[Input],
+        *,
+        work: str,
+        gpus: int = 0,
+        in_order: bool = False,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[Input, Result]]:
+        """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
+
+        Inputs are taken from the iterable only as tasks end, so that there may be any number of them. A task whose
+        process or machine dies is run again up to RETRIES times, so `function` must leave no half-written file.
+        An error that `function` raises is raised here, and the other tasks are cancelled; so are they if the
+        iteration is left early or interrupted.
+
+        Args:
+            function: it is pickled; every process loads it once, and keeps it for its tasks.
+            inputs: small values that can be pickled.
+            work: the name of the progress bar.
+            gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
+            in_order: yield the results in the order of the inputs.
+            progress: where to report how many tasks have finished.
+        """
+        progress = progress or SilentProgress()
+        total = len(inputs) if isinstance(inputs, Sized) else 0
+        at_once = min(self.cpus, self.gpus // gpus) if gpus else self.cpus  # tasks that can run at the same time
+        if not at_once:  # Ray would wait for machines to join
+            raise InputError(
+                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
+            )
+        most = 2 * at_once if in_order else at_once  # of those in order, some are done and wait for the first
+        task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(call)
+        shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
+        running: dict[Any, Input] = {}
+        waiting = iter(inputs)
+        done = 0
+        began = time.monotonic()
+        try:
+            while True:
+                for given in islice(waiting, most - len(running)):
+                    running[task.remote(shared, given)] = given
+                if not running:
+                    return
+                progress.update(work, done, total, f"{min(at_once, len(running))} at a time")
+                watched = list(running)[:1] if in_order else list(running)
+                (finished,) = self.ray.wait(watched, num_returns=1)[0]
+                given = running.pop(finished)
+                yield given, self.result_of(finished, work)
+                done += 1
+                progress.update(work, done, total, f"{done / (time.monotonic() - began):.2g} tasks/s")
+        finally:
+            if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
+                for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
+                    self.ray.cancel(unfinished, force=True)
+
+    def gpus_for(self, device: str) -> int:
+        """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
+        if device not in ("auto", "cpu", "cuda"):
+            raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
+        return int(device == "cuda" or (device == "auto" and self.gpus > 0))
+
+    def result_of(self, finished: Any, work: str) -> Any:
+        """The result of a finished task, or its own error."""
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(finished)
+        except errors.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+            raise RunFailed(
+                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of memory; "
+                f"use fewer --workers or larger machines ({first_line(error)})"
+            ) from None
+
+
+Executor = ThisProcess | Cluster
+
+
+def call(shared: list[Any], given: Any) -> Any:
+    """What a task does: it computes with one thread, since it has one core."""
+    use_threads(1)
+    return loaded_function(shared[0])(given)
+
+
+@lru_cache(maxsize=1)
+def loaded_function(reference: Any) -> Callable[[Any], Any]:
+    """The function of the tasks that this process of the cluster has now."""
+    import ray
+
+    function: Callable[[Any], Any] = ray.get(reference)
+    return function
+
 
 @contextmanager
-def cluster_of(engine: str, address: str | None = None, workers: int | None = None) -> Iterator["Cluster | None"]:
-    """The Ray cluster that the options of a command ask for; None where the work is done in this process."""
+def executor_of(engine: str, address: str | None = None, workers: int | None = None) -> Iterator[Executor]:
+    """The executor that the options of a command ask for."""
     if engine not in (LOCAL, RAY):
         raise InputError(f"--engine {engine} is not known; choose {LOCAL} or {RAY}")
     if engine == RAY:
@@ -69,11 +179,11 @@ def cluster_of(engine: str, address: str | None = None, workers: int | None = No
     for option, value in (("--address", address), ("--workers", workers)):
         if value is not None:
             raise InputError(f"{option} is for Ray; add --engine ray, or leave it out")
-    yield None
+    yield ThisProcess()
 
 
 @contextmanager
-def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator["Cluster"]:
+def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator[Cluster]:
     """Connect to the Ray cluster at `address`, or start one on this machine that ends with the block.
 
     Args:
@@ -92,10 +202,9 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         return
     address = address or os.environ.get(ADDRESS)
     if address is None:
-        cores = workers or usable_cores()
         options = {
             "address": "local",
-            "num_cpus": cores,
+            "num_cpus": workers or usable_cores(),
             "object_store_memory": OBJECT_MEMORY,
             "include_dashboard": False,
         }
@@ -133,92 +242,3 @@ def check_address(address: str) -> None:
         raise InputError(
             f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
         ) from None
-
-
-class Cluster:
-    """The executor that is a connection to Ray: its module, and how many cores and GPUs the cluster has."""
-
-    def __init__(self, ray: Any) -> None:
-        resources = ray.cluster_resources()
-        self.ray, self.cpus, self.gpus = ray, int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
-
-    def run(
-        self,
-        function: Callable[[Input], Result],
-        inputs: Iterable[Input],
-        *,
-        work: str,
-        gpus: int = 0,
-        progress: Progress | None = None,
-    ) -> Iterator[tuple[Input, Result]]:
-        """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
-
-        Inputs are taken from the iterable only as tasks end, so that there may be any number of them. A task whose
-        process or machine dies is run again up to RETRIES times, so `function` must leave no half-written file.
-        An error that `function` raises is raised here, and the other tasks are cancelled; so are they if the
-        iteration is left early or interrupted.
-
-        Args:
-            function: a function of a module, which every machine of the cluster has installed.
-            inputs: small values that can be pickled; data belongs in files.
-            work: the name of the progress bar.
-            gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
-            progress: where to report how many tasks have finished.
-        """
-        progress = progress or SilentProgress()
-        total = len(inputs) if isinstance(inputs, Sized) else 0
-        at_once = min(self.cpus, self.gpus // gpus) if gpus else self.cpus  # tasks that can run at the same time
-        if not at_once:  # Ray would wait for machines to join
-            raise InputError(
-                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
-            )
-        task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(call)
-        shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
-        running: dict[Any, Input] = {}
-        waiting, done, began = iter(inputs), 0, time.monotonic()
-        try:
-            while True:
-                for given in islice(waiting, at_once - len(running)):
-                    running[task.remote(shared, given)] = given
-                if not running:
-                    return
-                progress.update(work, done, total, f"{len(running)} at a time")
-                for finished in self.ray.wait(list(running), num_returns=1)[0]:
-                    given = running.pop(finished)
-                    yield given, self.result_of(finished, work)
-                    done += 1
-                    progress.update(work, done, total, f"{done / (time.monotonic() - began):.2g} tasks/s")
-        finally:
-            if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
-                for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
-                    self.ray.cancel(unfinished, force=True)
-
-    def gpus_for(self, device: str) -> int:
-        """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
-        if device not in ("auto", "cpu", "cuda"):
-            raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
-        return int(device == "cuda" or (device == "auto" and self.gpus > 0))
-
-    def result_of(self, finished: Any, work: str) -> Any:
-        """The result of a finished task, or its own error."""
-        errors = self.ray.exceptions
-        try:
-            return self.ray.get(finished)
-        except errors.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from None
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
-            raise RunFailed(
-                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of memory; "
-                f"use fewer --workers or larger machines ({first_line(error)})"
-            ) from None
-
-
-Executor = ThisProcess | Cluster
-
-
-def call(shared: list[Any], given: Any) -> Any:
-    """What a task does: it computes with one thread, since it has one core, and then loads and calls the function."""
-    import ray
-
-    use_threads(1)
-    return ray.get(shared[0])(given)

@@ -1,11 +1,10 @@
-"""Unfinished files and folders: the hidden names under which everything is written before it gets its own name; and
-locks between processes, which the operating system releases when their process ends.
+"""Unfinished files and folders, and the locks between processes, which are filelock's.
 
-`runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A killed process leaves
-the unfinished one behind; the next write into the same folder removes it.
+`runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A
+killed process leaves the unfinished one behind; the next write into the same folder removes it.
+The operating system releases a lock when its process ends.
 """
 
-import fcntl
 import os
 import re
 import secrets
@@ -15,22 +14,24 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, Timeout, lock_descriptor
+
+from posrec.errors import InputError
 
 UNFINISHED = re.compile(r"\.(?P<name>.+)\.unfinished-[0-9a-f]{8}(?P<replaced>-replaced)?", re.DOTALL)
 REPLACED = "-replaced"  # the end of the name of a folder that is being replaced, see folders.py
+LOCK = ".lock"  # in a folder that one process writes into for longer
 
 
 @contextmanager
 def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
-    """Yield what `create` made beside `path`, locked while the block runs; remove it if the block fails.
+    """Yield what `create` made beside `path`, locked in the block; remove it if the block fails.
 
-    The lock distinguishes a file that is being written from one that a killed process left behind: the operating
-    system releases the lock with the process.
+    The lock distinguishes what is being written from what a killed process left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
-    unfinished, lock = create_locked(path, create)
+    unfinished, handle = create_locked(path, create)
     try:
         yield unfinished
     except BaseException as error:
@@ -40,27 +41,28 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        os.close(lock)
+        os.close(handle)
 
 
 def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
-    """An unfinished file or folder beside `path`, and the handle that locks it. Until it is locked, another writer may
-    take it for a leftover and remove it; then another one is made."""
+    """An unfinished file or folder beside `path`, and the handle that locks it.
+
+    Until it is locked, another writer may take it for a leftover and remove it; then another one
+    is made.
+    """
     while True:
         unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
         create(unfinished)
         with suppress(FileNotFoundError):
-            lock = os.open(unfinished, os.O_RDONLY)
-            with suppress(OSError):  # not every file system has locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if unfinished.exists():
-                return unfinished, lock
-            os.close(lock)
+            handle = os.open(unfinished, os.O_RDONLY)
+            if take_lock(handle, wait=False) and unfinished.exists():
+                return unfinished, handle
+            os.close(handle)
 
 
 @contextmanager
 def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, for files that are needed on the way to it; it is always removed."""
+    """Yield an empty folder beside `path`, for what is needed on the way; it is always removed."""
     with temporary(path, partial(Path.mkdir, mode=mode)) as folder:
         yield folder
         remove(folder)
@@ -69,15 +71,16 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 def remove_leftovers(folder: Path) -> None:
     """Remove the unfinished files and folders that killed writers left in `folder`.
 
-    Each is removed while it is locked, so that a writer that has just created it notices and starts again.
+    Each is removed while it is locked, so that a writer that has just created it notices.
     """
     for leftover in folder.glob(".*.unfinished-*"):
         if (found := UNFINISHED.fullmatch(leftover.name)) is None:
             continue
-        with suppress(OSError):  # its writer is alive, or it belongs to someone else
+        with suppress(OSError):  # it belongs to someone else
             handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not is_abandoned(handle):
+                    continue
                 if found["replaced"]:
                     restore(leftover, folder / found["name"])
                 else:
@@ -87,7 +90,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def restore(replaced: Path, path: Path) -> None:
-    """Give a folder its name back if its writer was killed before it could give the name to the new one."""
+    """Give a folder its name back if its writer was killed before the new one could get it."""
     with locked(path.parent):
         if path.exists() or path.is_symlink():
             remove(replaced)
@@ -96,11 +99,11 @@ def restore(replaced: Path, path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, shared: bool = False, wait: bool = True) -> Iterator[bool]:
-    """Wait until no other process is giving a name to something in `folder`, and keep them waiting.
+def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
+    """Wait until no other process has locked `folder`, and lock it in the block.
 
-    `shared` is for readers: they wait for writers and keep them waiting, but not each other. Without `wait`, the block
-    begins at once, and is told whether the folder is free.
+    Without `wait` the block begins at once, and is told whether the folder is locked by it. The
+    folder itself is locked, so no file remains, and a folder that can't be written to can be locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -108,33 +111,53 @@ def locked(folder: Path, shared: bool = False, wait: bool = True) -> Iterator[bo
         yield True
         return
     try:
-        is_free = True
-        try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            is_free = False
-        except OSError:  # not every file system has locks
-            pass
-        yield is_free
+        yield take_lock(handle, wait)
     finally:
         os.close(handle)
 
 
+def take_lock(handle: int, wait: bool) -> bool:
+    """Whether this process has the lock of an open file or folder, until the handle is closed."""
+    try:
+        return lock_descriptor(handle, blocking=wait)
+    except OSError:  # not every file system has locks
+        return True
+
+
+def is_abandoned(handle: int) -> bool:
+    """Whether the writer of an open file or folder is dead; then it is locked, until the handle is closed.
+
+    On a file system without locks nobody knows, and the file stays.
+    """
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:
+        return False
+
+
 @contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Whether this process holds the lock `path` for the block; False where another process holds it."""
-    lock = FileLock(path, blocking=False)
+def one_writer(folder: Path) -> Iterator[None]:
+    """Create `folder` if it does not exist, and refuse other processes that want to write into it.
+
+    This is for hours of work, in which others may read the folder. If it is empty in the end, it
+    is removed.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK, blocking=False)
     try:
         lock.acquire()
     except Timeout:
-        yield False
-        return
+        raise InputError(f"{folder} is being written by another process; wait for it, or name another folder") from None
     try:
-        yield True
+        yield
     finally:
         # Before the release: filelock refuses a lock whose file was removed meanwhile.
-        path.unlink(missing_ok=True)
+        (folder / LOCK).unlink(missing_ok=True)
         lock.release()
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
 
 
 def remove(path: Path) -> None:

@@ -1,12 +1,8 @@
 """Why an item has its score, for any model.
 
-There are two views. Where the score is a sum of named parts (PosRec, Eq. (10) and (11)), each part is the product of
-its vector with the item's vector, and the parts add up to the score. And for every model, each click is left out in
-turn, and the session without it is scored again.
-
-If the model has a term for the session's own items (nn/items/own_items.py), the score is log p, and two more parts
-complete it: "clicked before" is what repeating and raising add to an item of the session, log p_i - (z_i +
-log g_explore - log S), and 0 for all other items; "normalisation" is log g_explore - log S, the same for all items.
+There are two views. Where the score is a sum of named parts (PosRec, Eq. (10) and (11)), each part is
+the product of its vector with the item's vector, and the parts add up to the score. And for every
+model, each click is left out in turn, and the session without it is scored again.
 """
 
 import math
@@ -94,7 +90,11 @@ def parts_of(model: Model, batch: SessionBatch, items: Tensor) -> tuple[dict[str
 
 
 def own_parts_of(model: Model, batch: SessionBatch, items: Tensor) -> tuple[dict[str, Tensor], float | None]:
-    """The parts that turn products into log p, and the chance of a repeat; none without a term for own items."""
+    """The parts that turn products z into log p, and the chance of a repeat; none without a term for own items.
+
+    "normalisation" is log g_explore - log S, the same for all items; "clicked before" is what repeating and raising
+    add to an item of the session, log p_i - (z_i + log g_explore - log S), and 0 for all other items.
+    """
     if not isinstance(model, SessionModel) or not model.has_own_items:
         return {}, None
     sessions, table, own = model.encode(batch)

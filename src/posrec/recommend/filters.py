@@ -1,18 +1,8 @@
 """Filters by the items' columns, such as {"category": ["tents", "mats"], "price": {"max": 200}}.
 
-An item matches a filter if every column that the filter names matches. A condition on a column is one of
+docs/recommending.md describes them. An item matches if every column that the filter names does.
 
-    "tents"                    this value
-    ["tents", "mats"]          any of these values
-    {"min": 10, "max": 200}    a number from min to max, both included
-    {"above": 10, "below": 99} the same, neither included
-    {"not": ["tents"]}         none of these values
-
-Several of min, max, above, below and not in one condition must all be met. Values are compared as text, so 42 and "42"
-are the same, and so are true, "true" and "True". Where a column has lists, any of an item's values may match. null
-stands for items without a value.
-
->>> attributes = Attributes({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
+>>> attributes = AttributeTable({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
 >>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()
 [False, True, False]
 """
@@ -135,13 +125,15 @@ class Attribute:
         return listed
 
 
-class Attributes:
+class AttributeTable:
     """The columns of the items 1..n that a model knows; the vocabulary may hold more items.
 
     What was built for columns of `before` is used again where a column has the same values.
     """
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int, before: "Attributes | None" = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Sequence[Any]], items: int, before: "AttributeTable | None" = None
+    ) -> None:
         self.items = items
         self.columns: dict[str, Attribute] = {}
         for name, values in columns.items():

@@ -1,19 +1,8 @@
 """What a request asks for beside its session: how many items, which of them, and in what order.
 
-A `Plan` is checked once and then used for one session or for many. It turns a session into queries for the ranker, and
-the rankings of these queries into one list:
-
-1. Filters, `allow`, `deny` and the rules of a server say which items may be recommended (catalogue.py).
-2. `boost` multiplies the chances of some items by a factor f. Scores of trained models, which have item vectors, are
-   logits or log probabilities, so log f is added; the scores of counting models, and the clicks of popular items, are
-   multiplied by f. Items with the same factor keep their order among each other, so the best of each factor are found
-   by a query of its own.
-3. `diversify` chooses from more items than are asked for, but from a bounded number of them (rank/similarity.py).
-4. `pin` puts items first, in the order given, where they are known and may be recommended.
-5. `explore` gives some places of the list to new items, which have few clicks in training and so low scores. They are
-   drawn from the best new items of the session: of two, the one at rank r is drawn r' / r times as often as the one at
-   rank r'. The draw depends on the session alone, so that the same session gets the same list. Sessions without a known
-   click are all alike; theirs is drawn anew every time, from all new items alike.
+A `Plan` is checked once and then used for one session or for many. It turns a session into queries for
+the ranker, and the rankings of these queries into one list: filters and rules say which items may be
+recommended (catalogue.py), then come boosts, diversity, pinned items and places for new ones.
 """
 
 import math
@@ -187,7 +176,12 @@ class Plan:
         return answer if self.new_items is None else self.with_explored(session, answer, next(others))
 
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
-        """The items of every factor, the best first."""
+        """The items of every factor f, the best first.
+
+        Scores of trained models, which have item vectors, are logits or log probabilities, so log f is added; those of
+        counting models, and the clicks of popular items, are multiplied. Items with the same factor keep their order
+        among each other, so the best of each factor are found by a query of its own.
+        """
         if len(self.groups) == 1 and self.groups[0][0] == 1:
             return rankings[0]
         additive = bool(session.numbers) and self.similarity is not None
@@ -236,7 +230,12 @@ class Plan:
         return sorted(chosen, key=lambda item: -item[1])
 
     def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
-        """The list with some places given to new items: never the first, nor those of pinned items."""
+        """The list with some places given to new items: never the first, nor those of pinned items.
+
+        Of two new items, the one at rank r is drawn r' / r times as often as the one at rank r'. The draw depends on
+        the session alone, so that the same session gets the same list. Sessions without a known click are all alike;
+        theirs is drawn anew every time, from all new items alike.
+        """
         draw = Random(str(session.numbers) if session.numbers else None)
         wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(answer.pinned, 1))
         in_list = {number for number, _ in answer.items}

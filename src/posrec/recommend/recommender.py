@@ -152,7 +152,7 @@ class Recommender:
                 recommend.
             deny: Never recommend these items. Unknown ids are ignored.
             filter: Recommend only items whose columns match, such as `{"category": ["tents"], "price": {"max": 200}}`;
-                see posrec/recommend/filters.py.
+                see docs/recommending.md.
             pin: Put these items first, in this order, unless they are unknown or must not be recommended.
             boost: Multiply the chances of items by a factor, such as `{"brand": {"own": 1.2}}`. For trained models the
                 logarithm of the factor is added to the score; for counting models and popular items the score is
@@ -180,7 +180,7 @@ class Recommender:
         many = is_many(session)
         sessions: Any = session if many else [session]
         plan = self.plan(k, **rules)
-        asked = [(plan, self.encode(one)) for one in sessions]
+        asked = [(plan, self.look_up(one)) for one in sessions]
         results = [
             self.result(plan, encoded, found) for (_, encoded), found in zip(asked, self.rank(asked), strict=True)
         ]
@@ -205,7 +205,7 @@ class Recommender:
             lists.append(plan.ordered(session, [next(rankings) for _ in part], self.ranker.rank))
         return lists
 
-    def encode(self, session: AnySession) -> EncodedSession:
+    def look_up(self, session: AnySession) -> EncodedSession:
         """The session as item numbers."""
         ids = as_ids(session)
         numbers = [self.number(item) for item in ids]
@@ -267,7 +267,7 @@ class Recommender:
         """
         single = isinstance(item, str | int)
         wanted: Any = [item] if single else item
-        items, encoded = [self.known(one) for one in as_ids(wanted)], self.encode(session)
+        items, encoded = [self.known(one) for one in as_ids(wanted)], self.look_up(session)
         if not encoded.numbers:
             unknown = encoded.unknown
             reason = f"no item of the session is known ({some(unknown)})" if unknown else "the session is empty"

@@ -1,8 +1,6 @@
-"""The start of a run: its folder with a lock, its first files, and whether a run that is there can be resumed."""
+"""The start of a run: its first files, and whether a run that is there can be resumed."""
 
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,9 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
 from posrec.io import RUN, write_json, write_text
-from posrec.io.unfinished import UNFINISHED, try_lock
+from posrec.io.unfinished import LOCK, UNFINISHED
 from posrec.runs.folder import POPULARITY, SCHEMA, read_config
 from posrec.runs.run import write_popularity
-
-LOCK = ".lock"
-
-
-@contextmanager
-def lock_run(path: Path) -> Iterator[None]:
-    """Create the run folder if it does not exist, and let no other process train in it during the block."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file; name a folder")
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        with try_lock(path / LOCK) as is_ours:
-            if not is_ours:
-                raise InputError(f"{path} is being trained by another process; wait for it, or name another folder")
-            yield
-    finally:
-        with suppress(OSError):  # it is not empty: a run was begun
-            path.rmdir()
 
 
 def run_config(name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int) -> dict[str, Any]:

@@ -15,12 +15,11 @@ state.safetensors   the latest checkpoint, for --resume
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +37,7 @@ from posrec.io import (
     read_json,
     require_folder,
 )
+from posrec.io.folders import read_checksums
 from posrec.io.unfinished import locked
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ NETWORK, ITEMS, INDEX = EXPORT = ("network.onnx", "items.safetensors", "items.fa
 SCHEMA = 3  # of config.json
 
 Clicks = npt.NDArray[np.int64]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,22 +107,27 @@ def parsed_config(path: Path, config: Any) -> dict[str, Any]:
     return config
 
 
-@contextmanager
-def opened_run(path: Path) -> Iterator[tuple[FolderReader, dict[str, Any]]]:
-    """A reader of a finished run's files, and its config.
+def read_run(path: Path, read: Callable[[FolderReader, dict[str, Any]], Result]) -> Result:
+    """What `read` makes of a finished run's files and its config.
 
-    During the block no other process replaces files of the run in its folder, as `posrec export` and `posrec evaluate`
-    do. After it, the files that were not read are compared with their checksums too.
+    The files that it does not read are compared with their checksums too. Where another process
+    replaces files meanwhile, as `posrec export` and `posrec evaluate` do, they are read again.
     """
-    require_folder(path, RUN)
-    with locked(path, shared=True):
-        reader, config = open_finished(path)
-        yield reader, config
-        reader.check_rest()
+    while True:
+        require_folder(path, RUN)
+        with locked(path):  # while files are replaced, checksums.json does not list them
+            reader, config = open_finished(path)
+        try:
+            result = read(reader, config)
+            reader.check_rest()
+            return result
+        except InputError:
+            if read_checksums(path) == reader.checksums:
+                raise
 
 
 def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
-    """As `opened_run`, for one who reads a file or two."""
+    """A reader of a finished run's files, and its config."""
     require_folder(path, RUN)
     reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
     config = parsed_config(path, read_json(path / RUN) if reader is None else reader.json(RUN))

@@ -38,8 +38,8 @@ from posrec.runs.folder import (
     RANKS,
     SCHEMA,
     Run,
-    opened_run,
     read_parts,
+    read_run,
 )
 
 
@@ -87,12 +87,15 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     ('pop', 30)
     """
     path = Path(folder)
-    with opened_run(path) as (reader, config):
+
+    def read(reader: FolderReader, config: dict[str, Any]) -> Run:
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
         continuation = read_continuation(reader)
-    return Run(path, lambda: model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
+        return Run(path, lambda: model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
+
+    return read_run(path, read)
 
 
 def model_of_run(

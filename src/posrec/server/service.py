@@ -254,7 +254,7 @@ class Service:
         return answers
 
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> RankingTask:
-        encoded = loaded.recommender.encode(session)
+        encoded = loaded.recommender.look_up(session)
         loaded.metrics.session(len(session), len(encoded.unknown))
         return RankingTask(loaded, plan, encoded)
 

@@ -1,4 +1,4 @@
-"""Jobs: run once, resumed, shared by processes, run again where data or defaults changed; failures are kept."""
+"""Jobs: run once, resumed, run again where data or defaults changed; failures are kept."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs as module
 from posrec.experiments.reproduce.jobs import WORST, Job, load_result, run_jobs
-from posrec.io.unfinished import try_lock
+from posrec.io.unfinished import one_writer
 from posrec.models.registry import MODELS
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
@@ -52,7 +52,7 @@ def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, mon
     before = run(shop, tmp_path, pop)
     ran: list[str] = []
     real = module.run_job
-    monkeypatch.setattr(module, "run_job", lambda job, *rest: ran.append(job.name) or real(job, *rest))
+    monkeypatch.setattr(module, "run_job", lambda *given: ran.append(given[-1].name) or real(*given))
     after = run(shop, tmp_path, pop, spop)
     assert ran == [spop.name]
     assert after[pop.name].record == before[pop.name].record
@@ -153,13 +153,9 @@ def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
         load_result(result.job, tmp_path)
 
 
-def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedDataset, tmp_path: Path) -> None:
-    pop, spop = Job("shop", "pop"), Job("shop", "spop")
-    recorded = RecordingProgress()
-    with try_lock(tmp_path / "shop_pop_seed-0.lock"):
-        results = run(shop, tmp_path, pop, spop, progress=recorded)
-    assert set(results) == {spop.name}
-    assert recorded.messages[-1] == "1 of 2 jobs were left to other processes"
-    assert module.run_if_free({"shop": shop}, tmp_path, "cpu", spop) is None, "another process has finished it"
-    assert set(run(shop, tmp_path, pop, spop)) == {pop.name, spop.name}
-    assert not [name for name in listed(tmp_path) if name.endswith(".lock")]
+def test_a_folder_of_jobs_has_one_writer(shop: PreparedDataset, tmp_path: Path) -> None:
+    with one_writer(tmp_path), pytest.raises(InputError, match="is being written by another process"):
+        run(shop, tmp_path, Job("shop", "pop"))
+    assert load_result(Job("shop", "pop"), tmp_path) is None
+    run(shop, tmp_path, Job("shop", "pop"))
+    assert listed(tmp_path) == ["shop_pop_seed-0.json", "shop_pop_seed-0.npz"]

@@ -1,8 +1,11 @@
-"""`posrec score`: every input and output format, whole files only, chunks, and errors that name the line."""
+"""`posrec score`: every input and output format, whole files only, chunks, Ray, and errors that name the line."""
 
 import gzip
 import json
+import os
+import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,10 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError
+from posrec.io.executor import Cluster, Executor, ThisProcess
+from posrec.recommend.files import score as module
+from posrec.recommend.files import session_file
+from posrec.recommend.files.answer_file import answers_content
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
 from tests.helpers import RecordingProgress, command, listed, packed, write_lines
@@ -30,7 +37,8 @@ def lines_of(path: Path) -> list[dict]:
 
 
 def score(shop: Recommender, source: Path, out: Path, **options):
-    return score_file(shop, source, out, options.pop("k", 2), deny=DENY, progress=RecordingProgress(), **options)
+    options = {"executor": ThisProcess(), "progress": RecordingProgress(), "deny": DENY, **options}
+    return score_file(lambda: shop, source, out, 2, **options)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".ndjson.zst"])
@@ -39,9 +47,9 @@ def test_lines_to_lines(shop: Recommender, tmp_path: Path, ending: str, out: str
     plain = "".join(line + "\n" for line in LINES).encode()
     compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(ending).suffix)
     (tmp_path / f"in{ending}").write_bytes(packed(plain, compression))
-    totals = score(shop, tmp_path / f"in{ending}", tmp_path / out)
+    counts = score(shop, tmp_path / f"in{ending}", tmp_path / out)
     assert lines_of(tmp_path / out) == ANSWERS
-    assert (totals.sessions, totals.unknown, totals.popular) == (3, 2, 1)
+    assert counts == {"sessions": 3, "unknown": 2, "popular": 1}
 
 
 def test_lines_to_parquet(shop: Recommender, tmp_path: Path) -> None:
@@ -122,7 +130,137 @@ def test_an_output_is_overwritten_only_if_asked_and_only_on_success(shop: Recomm
     assert len(listed(tmp_path)) == 3
 
 
+# In many chunks, here and on a real Ray of two processes.
+
+SESSIONS = [[f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2] for number in range(100)]
+SESSIONS[50] = ["x"]
+
+
+@pytest.fixture
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_file, "CHUNK_ROWS", 16)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "in.jsonl", [json.dumps(session) for session in SESSIONS])
+
+
+def score_chunks(trained: Path, source: Path, out: Path, executor: Executor | None = None, **options):
+    options = {"executor": executor or ThisProcess(), "progress": RecordingProgress(), **options}
+    return score_file(partial(Recommender.load, trained), source, out, 4, **options)
+
+
+def rows_of(path: Path) -> list[dict]:
+    return (pl.read_parquet(path) if path.suffix == ".parquet" else pl.scan_ndjson(path).collect()).to_dicts()
+
+
+@pytest.mark.usefixtures("_small_chunks")
+@pytest.mark.parametrize("out", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
+@pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
+def test_chunks_are_answered_as_all_sessions_together(
+    trained: Path, tmp_path: Path, source: Path, out: str, kind: str
+) -> None:
+    pl.DataFrame({"session": SESSIONS}).write_parquet(tmp_path / "in.parquet", row_group_size=40)
+    progress = RecordingProgress()
+    counts = score_chunks(trained, tmp_path / kind, tmp_path / out, progress=progress)
+    total = source.stat().st_size if kind == "in.jsonl" else len(SESSIONS)
+    moves = [(done, whole) for _, done, whole in progress.moves]
+    assert (len(moves) >= 7, moves == sorted(moves), moves[-1]) == (True, True, (total, total))
+    rows = rows_of(tmp_path / out)
+    answers = Recommender.load(trained).recommend(SESSIONS, 4)
+    assert [row["items"] for row in rows] == [[one.item for one in answer] for answer in answers]
+    assert [str(row["id"]) for row in rows] == [str(number) for number in range(1, len(SESSIONS) + 1)]
+    assert counts == {"sessions": 100, "unknown": 1, "popular": 1}
+    assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]
+
+
+@pytest.mark.usefixtures("_small_chunks")
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+def test_an_interrupted_call_leaves_nothing(
+    trained: Path, tmp_path: Path, source: Path, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return answers_content(*arguments)
+
+    monkeypatch.setattr(module, "answers_content", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        score_chunks(trained, source, tmp_path / out)
+    assert listed(tmp_path) == ["in.jsonl"]
+
+
+def test_what_another_process_has_written_meanwhile_is_not_replaced(
+    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.jsonl"
+
+    def meanwhile(*arguments):
+        out.write_text("of another process")
+        return answers_content(*arguments)
+
+    monkeypatch.setattr(module, "answers_content", meanwhile)
+    with pytest.raises(InputError, match="exists already"):
+        score_chunks(trained, source, out)
+    assert (out.read_text(), listed(tmp_path)) == ("of another process", ["in.jsonl", "out.jsonl"])
+
+
+def killed_once(marker: Path) -> Recommender:
+    """Opens the run of the folder; the first process that does is killed."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Recommender.load(marker.parent / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.usefixtures("_small_chunks")
+def test_ray_gives_the_same_answers_when_a_process_is_killed(
+    trained: Path, tmp_path: Path, source: Path, cluster: Cluster
+) -> None:
+    (tmp_path / "run").symlink_to(trained)
+    for out in ("out.jsonl", "out.parquet"):
+        here = score_chunks(trained, source, tmp_path / "here" / out)
+        open_run = partial(killed_once, tmp_path / f"killed-{out}")
+        options = {"executor": cluster, "progress": RecordingProgress()}
+        counts = score_file(open_run, source, tmp_path / out, 4, **options)
+        assert (tmp_path / f"killed-{out}").exists()
+        expected = [  # sums may be taken in another order
+            {**row, "scores": pytest.approx(row["scores"], rel=1e-5)} for row in rows_of(tmp_path / "here" / out)
+        ]
+        assert rows_of(tmp_path / out) == expected
+        assert counts == here
+    assert not [name for name in listed(tmp_path) if "unfinished" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.usefixtures("_small_chunks")
+def test_ray_names_a_bad_session_and_leaves_nothing(
+    trained: Path, tmp_path: Path, source: Path, cluster: Cluster
+) -> None:
+    write_lines(source, [*source.read_text().splitlines()[:40], "[1.5]"])
+    with pytest.raises(InputError, match=r"in.jsonl, line 41: an item id must be text or a whole number, not 1.5"):
+        score_chunks(trained, source, tmp_path / "out.jsonl", cluster)
+    assert listed(tmp_path) == ["in.jsonl"]
+
+
 # Through the command.
+
+
+def test_the_command_refuses_options_of_another_engine(trained: Path, tmp_path: Path, source: Path) -> None:
+    for options, words in (
+        (["--engine", "spark"], "--engine spark is not known; choose local or ray"),
+        (["--address", "auto"], "--address is for Ray; add --engine ray"),
+        (["--workers", 2], "--workers is for Ray; add --engine ray"),
+    ):
+        refused = command("score", trained, source, tmp_path / "other.jsonl", *options)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
 
 
 def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:

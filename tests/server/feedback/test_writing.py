@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
 
 import polars as pl
@@ -296,15 +295,15 @@ def test_a_full_disk_takes_all_rows_of_a_request_or_none(tmp_path: Path) -> None
 def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, real, removed = FeedbackFiles(tmp_path), module.fcntl.flock, []
+    files, real, removed = FeedbackFiles(tmp_path), module.take_lock, []
 
-    def flock(file: FileIO, how: int) -> None:
+    def take_lock(handle: int, wait: bool) -> bool:
         if not removed:
-            removed.append(file.name)
-            Path(str(file.name)).unlink()
-        real(file, how)
+            removed.extend(tmp_path.glob(".open-*"))
+            removed[0].unlink()
+        return real(handle, wait)
 
-    monkeypatch.setattr(module.fcntl, "flock", flock)
+    monkeypatch.setattr(module, "take_lock", take_lock)
     files.write("run-1", "clicked", ["a"], "v")
     convert_all(files)
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [1]

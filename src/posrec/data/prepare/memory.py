@@ -13,7 +13,7 @@ from posrec.data.source.readers.parquet import count_rows, open_parquet, parquet
 from posrec.device import free_memory
 from posrec.errors import InputError
 from posrec.io import scratch_folder
-from posrec.io.executor import ThisProcess, cluster_of
+from posrec.io.executor import ThisProcess, executor_of
 from posrec.progress import Progress
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
@@ -39,9 +39,10 @@ def choose_workplace(
 ) -> Iterator[Workplace]:
     """Where these logs are prepared: in memory if they fit, otherwise in files beside `out`, which are removed."""
     allowed = parse_size(memory) if memory is not None else None
-    with cluster_of(engine, address) as cluster:
+    with executor_of(engine, address) as executor:
+        is_here = isinstance(executor, ThisProcess)
         clicks = sum(estimate_clicks(log) for log in logs)
-        if cluster is None:
+        if is_here:
             needed, limit = clicks * BYTES_PER_CLICK + MIN_MEMORY, allowed or free_memory()
             if needed <= limit:
                 with tempfile.TemporaryDirectory(prefix="posrec-") as temporary:
@@ -51,10 +52,9 @@ def choose_workplace(
                 f"about {clicks:,} clicks need {shown(needed)} of memory, and {shown(limit)} "
                 f"{'are allowed' if allowed else 'are free'}: the log is prepared in parts, on disk (--memory)"
             )
-        task_memory = allowed or (free_memory() // 2 if cluster is None else TASK_MEMORY)
+        task_memory = allowed or (free_memory() // 2 if is_here else TASK_MEMORY)
         max_buffered = min(MAX_BUFFERED_CLICKS, task_memory // (MEMORY_PER_PART * BYTES_PER_CLICK))
         with scratch_folder(out.absolute()) as folder:
-            executor = cluster or ThisProcess()
             yield Workplace(folder, parts_for(clicks, task_memory), max_buffered, executor, progress)
 
 

@@ -100,15 +100,16 @@ class Workplace:
         folder.mkdir()
         return folder
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[Any, Any]]:
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str, in_order: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
         """Each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
-        return self.executor.run(function, inputs, work=work, progress=None if self.in_memory else self.progress)
+        progress = None if self.in_memory else self.progress
+        return self.executor.run(function, inputs, work=work, in_order=in_order, progress=progress)
 
     def run_all(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> list[Any]:
         """`function(input)` of every input, in their order."""
-        numbered = self.run(lambda given: function(given[1]), list(enumerate(inputs)), work)
-        results = {number: result for (number, _), result in numbered}
-        return [results[number] for number in range(len(inputs))]
+        return [result for _, result in self.run(function, inputs, work, in_order=True)]
 
 
 @dataclass(frozen=True)

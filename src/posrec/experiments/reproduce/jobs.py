@@ -1,10 +1,9 @@
 """Jobs of an experiment: a model with its settings, trained once on a dataset with a seed.
 
-A finished job leaves two files: JSON with the metrics, and .npz with the ranks of the test targets (and for seed 0 the
-learned encoding). A job that has them is not run again, unless its data or the default settings have changed since. So
-an interrupted experiment continues where it stopped, on this machine or on another one with the files copied over, and
-experiments that need the same job run it once. Processes that run at the same time into the same folder share the jobs,
-by locks; so do the processes of a Ray cluster.
+A finished job leaves two files: JSON with the metrics, and .npz with the ranks of the test targets
+(and for seed 0 the learned encoding). A job that has them is not run again, unless its data or the
+default settings have changed since. So an interrupted experiment continues where it stopped, and
+experiments that need the same job run it once.
 """
 
 import json
@@ -18,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,22 +25,19 @@ import torch
 
 import posrec
 from posrec.config import split_settings
-from posrec.data.dataset import PreparedDataset, load_once
+from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
 from posrec.experiments.encodings import encoding_tables
 from posrec.fitting.fit import fit_run
 from posrec.io import read_json, whole_file, write_json
-from posrec.io.executor import ThisProcess
-from posrec.io.unfinished import try_lock
+from posrec.io.executor import Executor, ThisProcess
+from posrec.io.unfinished import one_writer
 from posrec.models.registry import find_spec
 from posrec.progress import Progress, SilentProgress
 from posrec.training.settings import Settings
 from posrec.training.training_log import LOG
-
-if TYPE_CHECKING:
-    from posrec.io.executor import Cluster
 
 WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
 
@@ -134,57 +130,45 @@ def run_jobs(
     device: str = "auto",
     minutes: float | None = None,
     progress: Progress | None = None,
-    cluster: "Cluster | None" = None,
+    executor: Executor | None = None,
 ) -> dict[str, JobResult]:
-    """Run the jobs that have no result yet, here or on a Ray cluster; return all results by the jobs' names.
+    """Run the jobs that have no result yet, by default in this process; return all results by the jobs' names.
 
-    After `minutes` no further job is started.
+    After `minutes` no further job is started. One process at a time runs jobs into a folder.
     """
-    progress, folder = progress or SilentProgress(), folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    progress = progress or SilentProgress()
+    executor = executor or ThisProcess()
+    folder = folder.absolute()
     wanted = list({job.name: job for job in jobs}.values())
-    for job in wanted:
-        if (result := load_result(job, folder)) and (why := why_outdated(result, datasets[job.dataset])):
-            progress.message(f"the result of {job.name} is not used: {why}")
-    todo = [job for job in wanted if not is_done(job, datasets[job.dataset], folder)]
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
-    def started() -> Iterator[Job]:
-        for number, job in enumerate(todo):
+    def started(missing: list[Job]) -> Iterator[Job]:
+        for number, job in enumerate(missing):
             if time.monotonic() >= deadline:
-                left = len(todo) - number
+                left = len(missing) - number
                 progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
                 return
-            progress.update("Jobs", number, len(todo), job.name)
+            progress.update("Jobs", number, len(missing), job.name)
             yield job
 
-    executor, gpus = cluster or ThisProcess(), 0 if cluster is None else cluster.gpus_for(device)
-    sources = datasets if cluster is None else {name: data.path.absolute() for name, data in datasets.items()}
-    task = partial(run_if_free, sources, folder, device)
-    elsewhere = 0
-    for number, (_, result) in enumerate(executor.run(task, started(), work="Jobs", gpus=gpus), start=1):
-        elsewhere += result is None
-        if result is not None:
-            progress.message(f"{number} of {len(todo)}: {result_line(result)}")
-    if elsewhere:
-        progress.message(f"{elsewhere} of {len(todo)} jobs were left to other processes")
-    results = [result for job in wanted if (result := load_result(job, folder))]
-    return {one.job.name: one for one in results if why_outdated(one, datasets[one.job.dataset]) is None}
+    with one_writer(folder):
+        missing = [job for job in wanted if not is_done(job, datasets[job.dataset], folder, progress)]
+        task = partial(run_job, datasets, folder, device)
+        results = executor.run(task, started(missing), work="Jobs", gpus=executor.gpus_for(device))
+        for number, (_, result) in enumerate(results, start=1):
+            progress.message(f"{number} of {len(missing)}: {result_line(result)}")
+        saved = [load_result(job, folder) for job in wanted]
+    return {one.job.name: one for one in saved if one and not why_outdated(one, datasets[one.job.dataset])}
 
 
-def is_done(job: Job, data: PreparedDataset, folder: Path) -> bool:
+def is_done(job: Job, data: PreparedDataset, folder: Path, progress: Progress) -> bool:
     """Whether a job has a result that can be used; one that failed is tried again."""
     result = load_result(job, folder)
-    return result is not None and not result.error and why_outdated(result, data) is None
-
-
-def run_if_free(sources: Mapping[str, PreparedDataset | Path], folder: Path, device: str, job: Job) -> JobResult | None:
-    """Run a job; None if another process runs it, or has run it meanwhile. A process of a cluster is given the paths of
-    the datasets."""
-    source = sources[job.dataset]
-    data = load_once(source) if isinstance(source, Path) else source
-    with try_lock(path_of(job, folder).with_suffix(".lock")) as is_ours:
-        return run_job(job, data, folder, device) if is_ours and not is_done(job, data, folder) else None
+    if result is None:
+        return False
+    if why := why_outdated(result, data):
+        progress.message(f"the result of {job.name} is not used: {why}")
+    return not result.error and not why
 
 
 def result_line(result: JobResult) -> str:
@@ -195,9 +179,10 @@ def result_line(result: JobResult) -> str:
     return f"{result.job.name}: {figures} in {seconds:.0f} s"
 
 
-def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto") -> JobResult:
+def run_job(datasets: Mapping[str, PreparedDataset], folder: Path, device: str, job: Job) -> JobResult:
     """Train and evaluate, and save the result, or the error where it fails."""
     began = time.monotonic()
+    data = datasets[job.dataset]
     where = choose_device(device)
     record: dict[str, Any] = {
         **{"dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed},

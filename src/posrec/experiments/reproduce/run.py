@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,10 +17,8 @@ from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.paper import dataset_of
 from posrec.experiments.reproduce.report import write_report
 from posrec.experiments.reproduce.tables import make_table
+from posrec.io.executor import Executor
 from posrec.progress import Progress, SilentProgress
-
-if TYPE_CHECKING:
-    from posrec.io.executor import Cluster
 
 JOBS = "jobs"
 QUICK_SEEDS = 2
@@ -38,13 +36,13 @@ def reproduce(
     quick_sessions: int | None = None,
     progress: Progress | None = None,
     with_report: bool = True,
-    cluster: "Cluster | None" = None,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
     """Run the missing jobs of `experiment` into `out/jobs`, and write the report; return its numbers, as in
     summary.json.
 
-    With `cluster` the jobs are run by Ray. With `quick_sessions` tiny models are trained on a simulated shop of so many
-    sessions instead of on `data`.
+    `executor` runs the jobs, by default this process. With `quick_sessions` tiny models are trained on a simulated shop
+    of so many sessions instead of on `data`.
     """
     progress = progress or SilentProgress()
     experiments = choose_experiments(experiment)
@@ -54,7 +52,7 @@ def reproduce(
     else:
         datasets, shared_settings, seeds = {"demo": quick_shop(out, quick_sessions)}, QUICK, min(seeds, QUICK_SEEDS)
     jobs = all_jobs(experiments, list(datasets), seeds, shared_settings)
-    results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, cluster)
+    results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, executor)
     tables: list[dict[str, Any]] = []
     learned: list[TrainedEncoding] = []
     for one in experiments if with_report else ():

@@ -1,13 +1,8 @@
-"""A model exported as an ONNX file and run by ONNX Runtime: the same scores as torch, in less time on a CPU.
+"""A model exported as an ONNX file and run by ONNX Runtime: the same scores as torch, in less time.
 
-Inputs: `items [B, L]` int64, padded with 0 on the right, L at most the model's max_length; `lengths [B]` int64; and `k`
-int64 [1], which is optional. Outputs: `session_vectors [B, d]`, `scores [B, n]` of items 1..n, and the k best items as
-`top_items [B, k]` and `top_scores [B, k]`. The run's vocabulary maps item numbers to raw ids.
-
-If the model has a term for the session's own items, its scores are log probabilities, and the file has five more
-outputs, the fields of `OwnItems` (nn/items/own_items.py): `own_items`, `own_products`, `own_raised` and `own_repeat`
-[B, L], and `own_explore [B]`. A search for items needs them beside the session vectors.
-
+docs/files.md describes the inputs and outputs of the file. If the model has a term for the session's
+own items, its scores are log probabilities, and the file has five more outputs, the fields of
+`OwnItems` (nn/items/own_items.py): a search for items needs them beside the session vectors.
 A file is kept only if ONNX Runtime gives the same scores as torch.
 """
 

@@ -18,14 +18,14 @@ from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
-from posrec.recommend.rank.encoder import OnnxModel
+from posrec.recommend.rank.encoder import OnnxModel, drawn_sessions
 from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
-from posrec.recommend.rank.faiss_search import drawn_sessions, likely_sessions, parse_index
+from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
 from posrec.recommend.recommender import Recommender, encoder_of
 from posrec.recommend.session import EncodedSession
-from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, opened_run, read_parts
+from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, read_parts, read_run
 
 if TYPE_CHECKING:
     from posrec.models.base import Model
@@ -61,7 +61,8 @@ def open_recommender(
         cores: how many may be used for one exact search in a large catalogue.
     """
     path = Path(folder)
-    with opened_run(path) as (reader, config):
+
+    def read(reader: FolderReader, config: dict[str, Any]) -> Recommender:
         parts = read_parts(reader, config)
         reader.read(WEIGHTS)
         # The file stays open: the run folder may be replaced before the model is needed.
@@ -71,6 +72,8 @@ def open_recommender(
         if not computes_on_cpu(device):
             return Recommender(run, device)
         return open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
+
+    return read_run(path, read)
 
 
 def open_on_cpu(run: Run, reader: FolderReader, use_export: bool, cores: int) -> Recommender:

@@ -1,11 +1,10 @@
-"""The export of a run: files in its folder, under its checksums, with which it is served on a CPU quickly.
+"""The export of a run: files in its folder, under its checksums, with which a CPU serves it quickly.
 
 network.onnx        the model without its products with the items, for ONNX Runtime
-items.safetensors   the item vectors, also in 8 bits (exact_search.py); with both files a run is served without torch
+items.safetensors   the item vectors, also in 8 bits (exact_search.py)
 items.faiss         the index of a catalogue of more than a million items (faiss_search.py)
 
-`posrec train` writes them as its last step, and `posrec export RUN` adds them to a run that has none. opening.py reads
-them. A run with code of the user's own has none: torch computes with the code as it is.
+opening.py reads them. A run with code of the user's own has none: torch computes with it as it is.
 """
 
 import time

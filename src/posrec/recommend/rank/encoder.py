@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from posrec.errors import InputError, imported
 from posrec.nn.first_read import first_read
@@ -48,6 +49,14 @@ def padded(sessions: Sequence[Sequence[int]], max_length: int, stride: int = 1) 
     for row, session in enumerate(kept):
         items[row, : len(session)] = session
     return items, lengths
+
+
+def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
+    """Sessions of these lengths, as item numbers. An item is drawn in proportion to its clicks plus one, so that every
+    item can be drawn."""
+    weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
+    numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
+    return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
 
 class OnnxModel:

@@ -1,30 +1,8 @@
-"""An exact search for session vectors that is quicker than scoring every item in full, and the file of its vectors.
+"""An exact search for session vectors that is quicker than scoring every item in full.
 
-`ExactSearch` takes the products of vectors that are rounded to 8 bits, which are a quarter of the bytes to read, and
-scores only the best of them again in full. How far rounding can move a score is bounded: Cauchy-Schwarz gives, for
-v = v' + f and x = x' + e, where v' and x' are the rounded vectors,
-
-    |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
-
-So the search knows whether an item that it skipped could be among the best. Where one could, it scores that session in
-full. The best items are always exact.
-
-A model with a term for the session's own items (`nn/items/own_items.py`) also needs log Z, the log-sum-exp of the
-products of all items. It is summed up from the same rounded products, with those of the items that were scored again
-replaced by the exact ones. With `slack` the bound on a product's error, and R the share of Z that comes from the
-rounded products, its error is at most log(1 + R (exp(slack) - 1)). Errors of many items cancel out, so it is much
-smaller in practice: at most 0.0012 and 0.0002 on average, over 200 random sessions and 100,000 random item vectors of
-width 200, scored by cosine with a scale of 13, where R is 99 % and the bound 0.27. docs/performance.md has the error
-for items in clusters.
-
-ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are unsigned bytes with a zero point of
-128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
-unsigned with signed bytes (VNNI), which is a tenth quicker or more; on other processors that product overflows, and
-items are unsigned too. So they are in large catalogues, where reading the items from memory takes the time. One core
-does not read as fast as memory can be read, so large catalogues are multiplied by several threads where cores are free.
-
-items.safetensors, of a run's export, has `item_vectors [n, d]`, `signed` or `unsigned` (their ONNX file in 8 bits,
-where they can be rounded) and, where a model has others than its item vectors, `similarity_vectors [n, d]`.
+It multiplies vectors that are rounded to 8 bits, a quarter of the bytes to read, and scores only the
+best items again in full. How far rounding can move a score is bounded, so the search knows whether an
+item that it skipped could be among the best; where one could, it scores that session in full.
 """
 
 import platform
@@ -42,7 +20,7 @@ from posrec.recommend.rank.encoder import LARGEST_ONNX_FILE, import_runtime, ope
 
 BLOCK = 32  # items; their number is filled up to a multiple of it
 LEVELS = 127
-ZERO_POINT = 128  # the unsigned byte that stands for 0
+ZERO_POINT = 128  # the unsigned byte that stands for 0; x86-64 multiplies signed sessions 10 to 20 times slower
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 CACHED = 1 << 23  # bytes of all items; more do not stay in a processor's cache
 MOST_THREADS = 4  # of one search; more than two were not measured
@@ -55,7 +33,12 @@ Rounded = npt.NDArray[np.int32]
 
 class ExactSearch(VectorSearch):
     """Over item vectors [n, d] on the CPU; column i is item i + 1. `rounded` is the file of the same vectors in 8 bits;
-    they are rounded here where it is not given. `cores` may be used for one search."""
+    they are rounded here where it is not given. `cores` may be used for one search.
+
+    log Z, which a model with a term for the session's own items needs (nn/items/own_items.py), is summed up from the
+    rounded products, with those of the items scored again replaced by the exact ones. If R is the share of Z from the
+    rounded ones, its error is at most log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
+    """
 
     kind, recall = "exact", 1.0
 
@@ -63,7 +46,7 @@ class ExactSearch(VectorSearch):
         self.table = table
         self.in_full = 0  # sessions that had to be scored in full
         content = rounded_items(table) if rounded is None else rounded
-        # A small catalogue takes a fraction of a millisecond, so that it leaves the cores to others.
+        # A small catalogue takes a fraction of a millisecond. A large one is read faster by several cores than by one.
         threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
         self.rounded = None if content is None else RoundedItems(content, threads)
 
@@ -149,7 +132,10 @@ class RoundedItems:
     def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
         """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B].
 
-        n' is n, filled up with items of score 0 to a multiple of BLOCK.
+        n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for v = v' + f and
+        x = x' + e, where v' and x' are the rounded vectors,
+
+            |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
         """
         steps = step_of(sessions, axis=1)
         rounded = np.rint(sessions / steps[:, None])
@@ -160,7 +146,11 @@ class RoundedItems:
 
 
 def is_signed(items: int, d: int) -> bool:
-    """Whether the rounded items of a table of this size are best signed on this processor."""
+    """Whether the rounded items of a table of this size are best signed on this processor.
+
+    They are where it multiplies unsigned with signed bytes (VNNI); elsewhere that product overflows. In large
+    catalogues, reading the items from memory takes the time.
+    """
     if items * d > CACHED or platform.machine() not in ("x86_64", "AMD64"):
         return False
     with suppress(OSError):  # not Linux
@@ -216,7 +206,10 @@ def step_of(values: Floats, axis: int | None = None) -> Floats:
 
 
 def item_vectors_content(table: Floats, similar: Floats) -> bytes:
-    """The content of the file; `similar` are the vectors by whose cosine items are similar."""
+    """The content of items.safetensors, of a run's export; `similar` are the vectors by whose cosine items are similar.
+
+    The rounded vectors are its `signed` or `unsigned`, an ONNX file, where they can be rounded.
+    """
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}

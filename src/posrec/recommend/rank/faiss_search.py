@@ -1,16 +1,8 @@
-"""Approximate search by faiss, for catalogues too large to go through for every session (IVF with 4-bit PQ).
+"""Approximate search by faiss, for catalogues too large to go through for every session (IVF, 4-bit PQ).
 
-Similar items are in one list together, with four bits for every number of an item's vector. For a session, faiss looks
-through the nearest lists (`probes` of them), and the best items found are scored again in full. The number of probes is
-chosen by measuring: the fewest that find enough of the exact best items.
-
-log Z, which a model with a term for the session's own items needs (best_items.py), is estimated: the items found are
-summed up exactly, and the sum over all others is estimated from a fixed random sample of items,
-
-    Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
-
-The sample is the same for every session, so the same session always has the same scores. docs/performance.md says what
-the estimate costs.
+Similar items are in one list together, with four bits for every number of an item's vector. For a
+session, faiss looks through the nearest lists (`probes` of them), and the best items found are scored
+again in full. The number of probes is chosen by measuring: the fewest that find enough of the best.
 """
 
 from collections.abc import Sequence
@@ -20,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from posrec.config import check_settings, setting
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
 from posrec.recommend.rank.best_items import Best, Columns, Floats, Masks, VectorSearch, best_of, log_sum_of
-from posrec.recommend.rank.encoder import SessionEncoder, padded
+from posrec.recommend.rank.encoder import SessionEncoder, drawn_sessions, padded
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
 
@@ -105,7 +96,13 @@ class FaissSearch(VectorSearch):
         return columns, self.table[columns]
 
     def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
-        """log Z of one session vector [d], from the items found and their scores."""
+        """log Z of one session vector [d], which a model with a term for its own items needs (best_items.py).
+
+            Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
+
+        The sample is the same for every session, so the same session always has the same scores.
+        docs/performance.md says what the estimate costs.
+        """
         columns, vectors = self.sample
         others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
         exact, left = log_sum_of(scores), len(self.table) - len(found)
@@ -153,14 +150,6 @@ def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESS
     draw, longest = np.random.default_rng(0), encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
     return encoder.encode(*padded(drawn_sessions(run.popularity, lengths, draw), longest))[0]
-
-
-def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
-    """Sessions of these lengths, as item numbers. An item is drawn in proportion to its clicks plus one, so that every
-    item can be drawn."""
-    weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
-    numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
-    return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
 
 def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:

@@ -1,14 +1,9 @@
 """The one ranker: the best items for many queries, each with its own k and its own items left out or allowed.
 
-`Recommender.recommend`, `posrec score` and the server all rank here. Items are found in one of two ways:
-
-- by all scores (`ScoresRanker` in torch_model.py): the model scores every item, the items left out are set to -inf, and
-  the top k are taken. It works for every model, on a CPU and on a GPU, and is the quickest way for large batches.
-- by search (`SearchRanker`): the model, or its ONNX export, gives session vectors, and an exact search
-  (exact_search.py) or faiss (faiss_search.py) finds the items. It is the quickest way for small batches on a CPU, which
-  is what the server has, and with an ONNX export it needs no torch.
-
-A query of which no click is known gets the most clicked items.
+Items are found in one of two ways: by all scores (`ScoresRanker` in torch_model.py), for every model,
+also on a GPU, and the quickest for large batches; or by search (`SearchRanker`), the quickest for
+small batches on a CPU: the model, or its ONNX export, gives session vectors, and an exact search or
+faiss finds the items. A query of which no click is known gets the most clicked items.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,17 +1,4 @@
-"""How similar items are: the cosine of the angle between their vectors; and lists of items that differ.
-
-Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998) fills a list one item at a time. With the weight w, the
-next item is the one with the highest
-
-    (1 - w) relevance(i)  -  w max_{j in the list} max(0, cos(i, j))
-
-where relevance is the score, scaled so that the best of the considered items has 1 and the last 0. w = 0 leaves the
-list as it is. Items that point away from all others get no bonus for it: a negative cosine counts as 0.
-
->>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
->>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
-[0, 2]
-"""
+"""How similar items are: the cosine of the angle between their vectors; and lists of items that differ."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -69,7 +56,19 @@ def similarity_of(run: Run) -> Similarity | None:
 
 
 def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -> list[int]:
-    """The places of k of P items with scores [P], the best first, and vectors [P, d], in the order of the list."""
+    """The places of k of P items with scores [P], the best first, and vectors [P, d], in the order of the list.
+
+    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): the next item is the one with the highest
+
+        (1 - weight) relevance(i)  -  weight max_{j in the list} max(0, cos(i, j))
+
+    where relevance is the score, scaled so that the first of the P items has 1 and the last 0. Items that point away
+    from all others get no bonus for it: a negative cosine counts as 0.
+
+    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
+    >>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
+    [0, 2]
+    """
     if not len(scores):
         return []
     relevance = (scores - scores[-1]) / max(float(scores[0] - scores[-1]), np.finfo(np.float32).tiny)

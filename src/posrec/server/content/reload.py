@@ -232,7 +232,7 @@ def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:
             stamps = {entry.name: as_stamp(entry.stat()) for entry in counted}
     except OSError:
         return None
-    with locked(run, shared=True, wait=False) as is_free:
+    with locked(run, wait=False) as is_free:
         return frozenset(stamps.items()) if is_free and {RUN, WEIGHTS, VOCABULARY} <= stamps.keys() else None
 
 

@@ -6,7 +6,6 @@ which the worker looks every minute, and when the worker stops. What a killed wo
 converted by the next one.
 """
 
-import fcntl
 import logging
 import os
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from posrec.errors import InputError, RunFailed
-from posrec.io.unfinished import locked
+from posrec.io.unfinished import is_abandoned, locked, take_lock
 from posrec.server.feedback.answer_ids import answer_key, is_explored, is_signed, run_of
 from posrec.server.feedback.files import (
     COLUMNS,
@@ -131,7 +130,7 @@ def open_locked(folder: Path, now: float) -> FileIO:
     name = f".open-{datetime.fromtimestamp(now, UTC):{TIME_IN_NAME}}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
     while True:
         file = FileIO(folder / name, "ab")
-        fcntl.flock(file, fcntl.LOCK_EX)
+        take_lock(file.fileno(), wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # a worker that was just started took it for one that was left behind, and has removed it
@@ -139,8 +138,7 @@ def open_locked(folder: Path, now: float) -> FileIO:
 
 def convert_unused(path: Path) -> None:
     with suppress(OSError), FileIO(path) as file:  # it is in use, or another worker has converted it
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists():
+        if is_abandoned(file.fileno()) and path.exists():
             convert_and_close(file)
 
 

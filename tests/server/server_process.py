@@ -73,7 +73,8 @@ def run_command(arguments: list[str], environment: dict[str, str], stderr: Conne
     from posrec.cli import main
     from posrec.server import serve
 
-    serve.START_METHOD = "fork"  # the workers too have imported everything
+    if "--items" not in arguments:  # the parent reads that file with polars, whose threads a fork would not have
+        serve.START_METHOD = "fork"  # the workers too have imported everything
     main()
 
 

@@ -153,6 +153,8 @@ class Service:
         """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
         while True:
             if self.feedback is not None:
+                with suppress(MemoryError):
+                    await asyncio.to_thread(self.feedback.convert_leftovers)
                 for file in self.feedback.take_files():
                     with suppress(MemoryError):  # the next start converts it
                         await asyncio.to_thread(convert_and_close, file)

@@ -245,7 +245,7 @@ def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
         convert_all(files)
     assert not list(tmp_path.glob("*.parquet"))
     files.write("run-1", "clicked", ["a"], None)  # goes on, in another file
-    FeedbackFiles(tmp_path)
+    FeedbackFiles(tmp_path).convert_leftovers()
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [2]
     convert_all(files)
     assert sorted(len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")) == [1, 2]
@@ -261,8 +261,8 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
     with left.open("ab") as file:
         file.write("{é\n".encode("latin-1"))  # not UTF-8
         file.write(b'{"time": 1, "sess')  # cut off in the middle of a row
-    FeedbackFiles(tmp_path / "dead")
-    FeedbackFiles(tmp_path / "alive")
+    FeedbackFiles(tmp_path / "dead").convert_leftovers()
+    FeedbackFiles(tmp_path / "alive").convert_leftovers()
     assert [len(pl.read_parquet(one)) for one in (tmp_path / "dead").glob("*.parquet")] == [1]
     assert listed(tmp_path / "alive") == [KEY_FILE, open_file.name]
 

@@ -3,7 +3,7 @@
 Every worker appends rows to a file of its own, `.open-*.jsonl`, so a row is on disk when its
 request is answered. That file becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, for
 which the worker looks every minute, and when the worker stops. What a killed worker left behind is
-converted by the next one.
+converted by another one.
 """
 
 import logging
@@ -58,7 +58,10 @@ class FeedbackFiles:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise InputError(f"feedback can't be written into {folder} ({reason})") from None
-        for leftover in folder.glob(OPEN_FILES):
+
+    def convert_leftovers(self) -> None:
+        """Convert what killed workers have left behind."""
+        for leftover in self.folder.glob(OPEN_FILES):
             convert_unused(leftover)
 
     def write(

@@ -1,6 +1,7 @@
 """The columns of a vocabulary (category, brand, price, title, vectors) as the values that models read.
 
-A column is read by its kind, which follows from its values unless it is named, as in `price:number`:
+A column is read by its kind, which follows from its values unless it is named, as in
+`price:number`:
 
     category   every different value is a value
     number     ten ranges with about as many items each are the values
@@ -28,7 +29,7 @@ NUMBER_NAMES = ("price", "cost", "amount")
 
 
 def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
-    """The columns of a setting such as `category,price:number`, with their kinds; `auto` is every usable column.
+    """The columns of a setting such as `category,price:number`, with their kinds; `auto`: all usable.
 
     >>> chosen_columns("price,title", Vocabulary(["a", "b"], {"price": ["3.50", "12"], "title": ["Red tent", None]}))
     {'price': 'number', 'title': 'words'}
@@ -65,7 +66,8 @@ def kind_of(name: str, values: Sequence[Any]) -> str | None:
 
 
 def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: int) -> Attributes:
-    """The attributes of items 1..items. A value that a single item has says no more than its id, and is left out."""
+    """The attributes of items 1..items, without values that a single item has: they say no more
+    than its id."""
     rows, values, weights, number = [], [], [], 0
     vectors: list[torch.Tensor] = []
     for name, kind in columns.items():

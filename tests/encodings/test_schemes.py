@@ -198,9 +198,9 @@ def test_all_learned_schemes_have_as_many_weights() -> None:
 @pytest.mark.parametrize(
     ("scheme", "d", "max_length", "message"),
     [
-        ("sum", 4, 3, "encoding='sum' is not known; choose one of: none spe"),  # for the theory alone
-        ("spe", 1, 5, "d=1: must be at least 2"),
-        ("spe", 4, 0, "max_length=0: must be at least 1"),
+        ("sum", 4, 3, "'sum' is not known"),  # for the theory alone
+        ("spe", 1, 5, "d=1"),
+        ("spe", 4, 0, "max_length=0"),
     ],
 )
 def test_what_is_refused(scheme: str, d: int, max_length: int, message: str) -> None:

@@ -69,12 +69,6 @@ def test_spe_has_one_band_across_lengths_and_dpe_two() -> None:
     assert float(dpe[9, 19]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_within_a_length_each_position_is_most_like_itself() -> None:
-    for name in ("spe", "dpe"):
-        values = similarity(make_encoding(name, 100, 20), 20, 20)
-        assert values.argmax(1).tolist() == list(range(20))
-
-
 def test_heatmaps_are_scaled_to_0_and_1_and_survive_an_encoding_of_one_value() -> None:
     values = similarity(make_encoding("spe", 8, 20), 10, 20)
     assert (float(values.min()), float(values.max())) == (0, 1)

@@ -41,7 +41,7 @@ def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
 @pytest.mark.parametrize("model", ["coclick", "posrec-plus"])
 def test_a_single_session_can_not_be_split(model: str, tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "data", [["a", "b", "c"]], [["a", "b"]])
-    with pytest.raises(InputError, match="too few training sessions to validate on the latest tenth of them"):
+    with pytest.raises(InputError, match="too few training sessions"):
         tune(data, model, trials=1, device="cpu", progress=SilentProgress())
 
 
@@ -55,13 +55,8 @@ def test_a_search_is_resumed_and_starts_with_the_default_settings(shop: Prepared
     assert continued == f"continuing after 2 trials in {tmp_path / 'study.db'}"
     assert re.match(r"trial 3 of 3: (mrr@20|stopped early at mrr@20) \d+\.\d\d; l2=", trial)
     told = json.loads((tmp_path / "tuning.json").read_text())
-    assert told["history"][0]["settings"] == {
-        "l2": 1e-5,
-        "dropout": 0.0,
-        "encoding": "ldpe",
-        "anchors": True,
-        "lambda2": 1.0,
-    }
+    defaults = vars(Settings(**MODELS["posrec"].settings)) | vars(MODELS["posrec"].config())
+    assert told["history"][0]["settings"].items() <= defaults.items()
     assert more.default_value == told["history"][0]["mrr@20"] == first.default_value
     assert more.value == max(one["mrr@20"] for one in told["history"] if one["state"] == "complete") >= first.value
     assert more.settings in [one["settings"] for one in told["history"]]

@@ -108,7 +108,7 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
         raise RunStopped("stopped in epoch 1; go on with --resume")
 
     monkeypatch.setattr(module, "fit_run", stopped)
-    with pytest.raises(RunStopped, match="stopped in shop pop seed=0; the same command continues"):
+    with pytest.raises(RunStopped, match="stopped in shop pop seed=0"):
         run(shop, tmp_path, Job("shop", "pop"))
     assert load_result(Job("shop", "pop"), tmp_path) is None
 
@@ -140,7 +140,7 @@ jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "c
 def test_no_job_is_started_after_the_time_is_up(shop: PreparedDataset, tmp_path: Path) -> None:
     recorded = RecordingProgress()
     assert run(shop, tmp_path, Job("shop", "pop"), Job("shop", "spop"), minutes=0, progress=recorded) == {}
-    assert recorded.messages == ["2 of 2 jobs are left; the same command continues with them"]
+    assert "2 of 2 jobs are left" in recorded.messages[0]
 
 
 def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_jobs_has_one_writer(shop: PreparedDataset, tmp_path: Path) -> None:
-    with one_writer(tmp_path), pytest.raises(InputError, match="is being written by another process"):
+    with one_writer(tmp_path), pytest.raises(InputError, match="another process"):
         run(shop, tmp_path, Job("shop", "pop"))
     assert load_result(Job("shop", "pop"), tmp_path) is None
     run(shop, tmp_path, Job("shop", "pop"))

@@ -103,11 +103,6 @@ def test_the_unit_is_guessed_once_and_reported() -> None:
     assert [guess_unit(10.0**digits) for digits in (9, 12, 15, 18)] == ["s", "ms", "us", "ns"]
 
 
-def test_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(InputError, match="'min' is not known; choose one of s, ms, us, ns"):
-        TimeReader(SilentProgress(), "min")
-
-
 @given(st.text(max_size=30))
 def test_any_text_is_read_as_a_time_or_as_none(text: str) -> None:
     read([text])

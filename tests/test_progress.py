@@ -31,7 +31,6 @@ class Handle:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
-    """A stand-in for IPython in a notebook; returns what `display` has drawn."""
     handle = Handle()
 
     def display(drawing: str, display_id: bool) -> Handle:

@@ -48,8 +48,6 @@ number = 5
 
 
 class Start(torch.nn.Module):
-    """A learned vector for the first click; starts at 7."""
-
     def __init__(self, d: int, max_length: int) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(1, d)
@@ -131,7 +129,6 @@ def test_posrecs_own_encoding_needs_no_other(trained: Path) -> None:
 
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus", "stamp", "sasrec"])
 def test_the_weights_of_ones_own_encoding_are_kept(model: str) -> None:
-    """A model draws its own weights at the start, and leaves those of the user's encoding as they are."""
     spec = MODELS[model]
     built = spec.build(30, spec.config(d=16, encoding=find_encoding(Start)))
     assert torch.equal(built.encoding.function.linear.weight, torch.full((16, 1), 7.0))

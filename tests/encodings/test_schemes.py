@@ -166,7 +166,7 @@ def test_half_precision_rounds_the_result_and_not_the_position(dtype: torch.dtyp
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_output_is_on_the_inputs_device(name: str) -> None:
-    """The meta device stands in for an accelerator: it refuses to mix with the CPU just the same."""
+    """The meta device stands in for an accelerator."""
     encoding = EVERY[name](6, 8)
     if name in LEARNED:
         encoding = encoding.to("meta")
@@ -175,7 +175,7 @@ def test_the_output_is_on_the_inputs_device(name: str) -> None:
 
 
 class EveryEncoding(torch.nn.ModuleDict):
-    """All encodings at once: one graph is compiled many times faster than thirteen."""
+    """One graph is compiled many times faster than thirteen."""
 
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> dict[str, Tensor]:
         return {name: encoding(forward, backward, length) for name, encoding in self.items()}
@@ -183,7 +183,7 @@ class EveryEncoding(torch.nn.ModuleDict):
 
 @pytest.mark.slow
 def test_the_compiled_form_gives_the_same_values() -> None:
-    """The backend traces and differentiates but generates no code, which would take a C compiler and a minute."""
+    """The backend generates no code, which would take a C compiler and a minute."""
     every = EveryEncoding({name: scheme(7, 4) for name, scheme in EVERY.items()})
     compiled = torch.compile(every, backend="aot_eager", fullgraph=True)
     for lengths in ((3,), (1, 6)):

@@ -99,7 +99,6 @@ def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, mon
 
 @pytest.fixture(scope="module")
 def runs(data: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two finished runs."""
     folder = tmp_path_factory.mktemp("runs")
     for model in ("itemknn", "coclick"):
         fitted(data, model, folder / model)
@@ -156,7 +155,7 @@ def test_a_run_of_a_model_of_ones_own_needs_stored_ranks(data: PreparedDataset, 
 
 
 def test_figures_of_different_samples_are_refused(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
-    """A run of other items is named with both datasets; matched by id it is ranked on the samples of the others."""
+    """Matched by id, a run of other items is ranked on the samples of the others."""
     sessions = [[str((number + step) % 7) for step in range(4)] for number in range(20)]
     other = write_dataset(tmp_path / "other", sessions[:15], sessions[15:], begins=10**6)
     done = command("compare", other.path, "--models", "pop", "--runs", runs / "itemknn", "--out", tmp_path / "out")

@@ -74,7 +74,7 @@ def test_the_test_part_is_not_looked_at(shop: PreparedDataset, tmp_path: Path, m
 
 
 def test_a_hopeless_trial_is_cut(shop: PreparedDataset, tmp_path: Path) -> None:
-    """Rates that learn nothing, after enough trials that did: ended by the median before all epochs are done."""
+    """Rates that learn nothing, after enough trials that did."""
     fixed = {"d": 8, "batch_size": 64, "l2": 0.0, "steps": 1, "anchors": False}
     good = replace(MODELS["srgnn"], search={"learning_rate": Range(0.001, 0.02)})
     hopeless = replace(MODELS["srgnn"], search={"learning_rate": Range(1e-9, 2e-9)})

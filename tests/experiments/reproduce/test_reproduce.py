@@ -16,7 +16,6 @@ from posrec.experiments.reproduce.run import load_datasets, reproduce
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CommandResult]:
-    """Every experiment, end to end."""
     folder = tmp_path_factory.mktemp("reproduce")
     options = ("--quick", "--quick-sessions", 500, "--device", "cpu")
     return folder, command("reproduce", "all", "--out", folder / "out", *options)

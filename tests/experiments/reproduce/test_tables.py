@@ -138,7 +138,9 @@ def test_claims_name_rows_that_exist_and_all_are_answered(shop: PreparedDataset,
     of = EXPERIMENTS["anchors"]
     hits = {row.label: (0.5, 0.501, 0.502) if row.settings["anchors"] else (0.3, 0.301, 0.302) for row in of.rows}
     found = answer_claims([table(tmp_path, shop, hits, of)])
-    asked = {(claim.text, metric) for claim in claims.CLAIMS if claim.experiment == "anchors" for metric in claim.metrics}
+    asked = {
+        (claim.text, metric) for claim in claims.CLAIMS if claim.experiment == "anchors" for metric in claim.metrics
+    }
     assert {(one["claim"], one["metric"]) for one in found} == asked
     assert {one["verdict"] for one in found} == {HELD}
 

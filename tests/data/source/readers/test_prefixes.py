@@ -64,15 +64,15 @@ def test_one_id_a_session_other_columns_and_two_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([HEADER.replace("item_id:", "target:"), "1\ta\tb"], r"line 1: .* columns item_id_list and item_id; .* target"),
+        ([HEADER.replace("item_id:", "target:"), "1\ta\tb"], r"line 1: .* columns item_id_list and item_id"),
         ([HEADER, "1\ta b\tc", "2\ta\tb", "3\ta b c\td", "4\tx b\tc", "5\tx\tb"], r"line 4: the row below it is not"),
-        ([HEADER, "1\ta\tb", "1\ta b\tc", "2\ta\tb", "2\tx b\tc"], r"line 5: the row above it .* every prefix of each"),
-        ([HEADER, "1\ta\tb", "2\tb"], r"line 3: there must be 3 fields, a tab between them; fix the line"),
+        ([HEADER, "1\ta\tb", "1\ta b\tc", "2\ta\tb", "2\tx b\tc"], r"line 5: the row above it"),
+        ([HEADER, "1\ta\tb", "2\tb"], r"line 3: there must be 3 fields"),
         ([HEADER, ""], r"holds no clicks"),
-        ([HEADER, "1\t\tb"], r"line 2: item_id_list must hold item ids, separated by spaces"),
+        ([HEADER, "1\t\tb"], r"line 2: item_id_list must hold item ids"),
         ([HEADER, "1\ta\tb c"], r"line 2: .* item_id one item id"),
         ([HEADER, "1\ta\tb", "2\ta -1\tb"], r"line 3: an item id is negative"),
-        ([HEADER, "1\ta\tb\udcff"], r"line 2: not UTF-8 text; convert the file first"),
+        ([HEADER, "1\ta\tb\udcff"], r"line 2: not UTF-8 text"),
     ],
 )  # fmt: skip
 def test_rows_that_can_not_be_joined(tmp_path: Path, lines: list[str], message: str) -> None:

@@ -45,13 +45,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
     return handle
 
 
-def test_an_epoch_is_a_line_in_python(small: PreparedDataset, capsys: pytest.CaptureFixture[str]) -> None:
-    posrec.fit(small, "posrec", "cpu", **QUICK)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert all(re.fullmatch(EPOCH.format(epoch), line) for epoch, line in enumerate(lines, start=1))
-
-
 def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, tmp_path: Any) -> None:
     settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
     options = ["--model", "posrec", "--protocol", "early-stop", "--device", "cpu", "--no-export"]

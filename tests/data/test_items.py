@@ -66,9 +66,9 @@ def test_a_table_of_items(tmp_path: Path) -> None:
         assert (data.vocabulary.ids, data.vocabulary.columns) == (["i0", "i1", "i2", "i3", "i9"], expected)
         assert "items: column 'sku' read as the item id" in progress.messages
         assert "items: describes 2 of 5 items" in progress.messages
-    with pytest.raises(InputError, match=r"items has no column that looks like an item id .*: price"):
+    with pytest.raises(InputError, match="no column that looks like an item id"):
         posrec.prepare(clicks, out=tmp_path / "no", items=items.select("price"))
-    with pytest.raises(InputError, match="not builtins.dict"):
+    with pytest.raises(InputError, match=r"not builtins\.dict"):
         posrec.prepare(clicks, out=tmp_path / "no", items={"id": ["i1"]})
 
 

@@ -72,10 +72,6 @@ def test_learned_scheme_at_position_0_of_3(name: str) -> None:
     assert with_table(name, TABLE)(*session(3))[0, 0].tolist() == AT_ZERO_OF_THREE[name]
 
 
-def test_2dlpe_reads_the_length_not_the_backward_position() -> None:
-    assert with_table("2dlpe", TABLE)(*session(2))[0].tolist() == [[0, 1, 12, 13, 14], [10, 11, 12, 13, 14]]
-
-
 def test_the_frequency_bases_of_dpe_and_2dspe() -> None:
     dual = make_encoding("dpe", d=8, max_length=8).double()(*session(8))
     over_half = make_encoding("dpe", d=8, max_length=8, over_half=True).double()(*session(8))

@@ -43,7 +43,6 @@ def planted(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     [
         ((0,), False, True),
         ((0,), True, False),
-        ((1,), False, False),
         ((1,), True, True),
         ((2,), False, False),
         ((0, 2), False, False),

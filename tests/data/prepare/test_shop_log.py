@@ -168,7 +168,7 @@ def test_a_guess_is_reported_once_and_again_where_it_changes(tmp_path: Path) -> 
 
 def test_clicks_without_a_session_are_broken_and_the_user_is_asked_for(tmp_path: Path) -> None:
     options = {**COLUMNS, **OPTIONS, "user_column": None}
-    with pytest.raises(posrec.InputError, match="at least 10 lines are broken; .* --user-column"):
+    with pytest.raises(posrec.InputError, match=r"10 lines are broken; .* --user-column"):
         posrec.prepare(write("jsonl", tmp_path), out=tmp_path / "out", **options)
     lines = ["session,user,item,time", "a,u,x,1", ",u,y,2", ",,z,3"]
     with pytest.raises(posrec.InputError, match=r"line 4: the user \(column 'user'\) is missing"):
@@ -194,5 +194,5 @@ def test_a_user_may_be_a_part_of_the_session(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "c.csv", lines)
     data = posrec.prepare(log, out=tmp_path / "out", min_support=1, no_test=True, **names)
     assert raw(data.train, data.vocabulary) == [["a", "d"], ["b", "e"], ["c", "f"]]
-    with pytest.raises(posrec.InputError, match="column 'user' can't be both the session and the user"):
+    with pytest.raises(posrec.InputError, match="both the session and the user"):
         posrec.prepare(log, out=tmp_path / "no", **{**names, "session_column": "user"})

@@ -37,7 +37,7 @@ def test_an_unknown_kind_lists_those_present(tmp_path: Path) -> None:
     assert messages[1].startswith("warning: --events names 'crat'")
     assert messages[1].endswith("view 3, cart 2, purchase 1")
     assert messages[2].startswith("kept 3 of 7 rows")
-    with pytest.raises(InputError, match="none of 6 rows .* has view 3, cart 1, purchase 1"):
+    with pytest.raises(InputError, match=r"none of 6 rows .* has view 3, cart 1, purchase 1"):
         read(tmp_path, LINES, events=["crat"])
     _, messages = read(tmp_path, LINES, events="view,cart", event_weights="cart=3")
     assert not any("warning" in text for text in messages)

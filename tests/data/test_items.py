@@ -10,7 +10,7 @@ import posrec
 from posrec.data.items import columns_for, read_items
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
-from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
+from tests.helpers import RecordingProgress, packed, small_shop, write_lines, write_log
 
 IDS = ["007", "x", "é"]
 
@@ -24,9 +24,7 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
     elif kind == "jsonl":
         table.write_ndjson(path)
     elif kind == "csv.gz":
-        import gzip
-
-        path.write_bytes(gzip.compress(table.write_csv().encode()))
+        path.write_bytes(packed(table.write_csv().encode(), "gzip"))
     else:
         table.write_csv(path, separator="\t" if kind == "tsv" else ",")
     progress = RecordingProgress()

@@ -1,6 +1,7 @@
 """A log in parts gives the same dataset as one in memory: for every format and recipe."""
 
 import gzip
+import pickle
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -97,8 +98,6 @@ def test_every_format(tmp_path: Path, format: str) -> None:
 
 
 def test_parquet_a_table_and_srgnn(tmp_path: Path) -> None:
-    import pickle
-
     table = frame(small_shop())
     table.write_parquet(tmp_path / "log.parquet")
     for source in (table, tmp_path / "log.parquet"):

@@ -34,8 +34,7 @@ def optional_arrays(folder: Path) -> list[str]:
 
 
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """An array, copied into memory: a mapped file changes with the file, or ends the process
-    with SIGBUS."""
+    """A copy in memory: a mapped array changes with its file, or ends the process with SIGBUS."""
     path = reader.folder / f"{name}.npy"
     array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])

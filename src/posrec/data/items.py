@@ -32,8 +32,7 @@ class ItemFile:
         return str(self.path)
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
-        """The rows with a column `id` of texts, each once: the column with most of the log's
-        `items`."""
+        """The rows with a column `id` of texts, each once: the one with most of the log's `items`."""
         id_column = max(self.id_columns, key=lambda name: self.rows[name].cast(pl.String).is_in(items.implode()).sum())
         file = self.path if isinstance(self.path, str) else self.path.name
         progress.message(f"{file}: column {id_column!r} read as the item id")
@@ -63,8 +62,7 @@ def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any
 
 
 def in_slices(column: pl.Series) -> list[Any]:
-    """The values of a column; `to_list` of a whole one would let no other thread of a server
-    run."""
+    """The values of a column; `to_list` of a whole one would block a server's other threads."""
     starts = range(0, len(column), SLICE)
     return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 

@@ -163,10 +163,10 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
         )
 
 
-# One largest A decides. Equality of slices is equality in each dimension, so A may only hold dimensions
-# that depend on the place alone; call their set A*. Two slices that differ on A also differ on any larger
-# set, so if some A satisfies the definition, A* does. When it fails, a clash for each dimension outside
-# A* and a collision on A* together rule out every A.
+# One largest A decides. Equality of slices is equality in each dimension, so A may only hold
+# dimensions that depend on the place alone; call their set A*. Two slices that differ on A also differ
+# on any larger set, so if some A satisfies the definition, A* does. When it fails, a clash for each
+# dimension outside A* and a collision on A* together rule out every A.
 def awareness(table: EncodingTable, place: Tensor) -> Awareness:
     """Definition 3.1 for place = position, 3.2 for place = positions left until the last click."""
     earliest = earliest_rows(place)  # all rows of a place are compared with that of the shortest session that has it
@@ -295,8 +295,7 @@ def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
 
 @contextmanager
 def double_precision() -> Iterator[None]:
-    """Quotients of integers, such as positions, are in double precision, as the weights are
-    here."""
+    """Quotients of integers, such as positions, are in double precision, as the weights are."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -44,8 +44,7 @@ def learned_table(rows: int, d: int) -> nn.Parameter:
 
 
 class Fixed(nn.Module):
-    """The base of schemes without weights: d, and an empty buffer that carries the module's
-    dtype."""
+    """Without weights: d, and an empty buffer that carries the module's dtype."""
 
     like: Tensor
 
@@ -168,8 +167,7 @@ class RPE(NoEncoding):
         self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # initially no preference
 
     def attention_bias(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        """[B, heads, L, L], to be added to the attention scores of queries i (third axis) and
-        keys j (fourth)."""
+        """[B, heads, L, L], to be added to the attention scores of queries i and keys j."""
         offset = forward.unsqueeze(1) - forward.unsqueeze(2)  # [B, L, L]: forward[j] - forward[i]
         return look_up(self.table, offset + self.farthest).permute(0, 3, 1, 2)
 

@@ -52,8 +52,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Group:
-    """The answers of one run, rank or day. Of a rank, an answer is one that had an item at this
-    rank."""
+    """The answers of one run, rank or day; of a rank, those with an item at this rank."""
 
     group: str
     visitors: int
@@ -68,8 +67,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one measure of two runs, while both were shown. It may be looked at often:
-    `always_valid`."""
+    """Of one measure of two runs while both were shown; it may be looked at often."""
 
     measure: str
     higher: str  # the run with the higher figure
@@ -188,8 +186,7 @@ class ClickThrough:
         return self.impressions.group_by("answer", *by, maintain_order=True).agg(first, *sums)
 
     def by(self, column: str) -> list[Group]:
-        """By run (`name`), `day`, `rank`, or `explored`: the new items that `explore` added, and
-        others."""
+        """By run (`name`), `day`, `rank`, or `explored`: new items that `explore` added."""
         return groups(self.parts_of_answers(column), column)
 
     def total(self) -> Group:
@@ -201,8 +198,7 @@ class ClickThrough:
         return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
-        """Of every two runs shown at the same time, with a level for all pairs together
-        (Bonferroni)."""
+        """Of every two runs shown at the same time, with a level for all pairs (Bonferroni)."""
         names = self.answers["name"].unique().sort().to_list()
         pairs = [(pair, shown_together(self.answers, pair)) for pair in combinations(names, 2)]
         compared = [(pair, answers) for pair, answers in pairs if answers["name"].n_unique() == 2]

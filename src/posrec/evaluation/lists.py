@@ -17,8 +17,7 @@ LISTS_AT_A_TIME = 4096  # lists whose vectors are compared at once
 
 
 def novelty(top: Tensor, clicks: Tensor) -> Tensor:
-    """The mean of -log2 p(i) over recommended items; p(i) is the item's share of training
-    clicks."""
+    """The mean of -log2 p(i) over recommended items; p(i) is i's share of training clicks."""
     shares = clicks[top.flatten()].double().clamp(min=1) / clicks.sum()
     return -shares.log2().mean()
 
@@ -44,8 +43,7 @@ def vector_diversity(top: Tensor, vectors: Tensor, rows: TableRows | None = None
 
 
 def group_diversity(top: Tensor, groups: Tensor) -> Tensor:
-    """The share of the pairs of items of a list in different groups; groups [n + 1] by item
-    number."""
+    """The share of pairs of a list's items in different groups; groups [n + 1] by number."""
     k = top.shape[1]
     same = torch.zeros((), dtype=torch.int64)
     for some in torch.split(groups[top], LISTS_AT_A_TIME):
@@ -61,8 +59,7 @@ def serendipity(top: Tensor, targets: Tensor, clicks: Tensor) -> Tensor:
 
 
 def revenue(top: Tensor, targets: Tensor, prices: Tensor) -> Tensor:
-    """The mean price of a target that is in its list, 0 where it is not; prices [n + 1] by item
-    number."""
+    """The mean price of a target that is in its list, else 0; prices [n + 1] by number."""
     hit = (top == targets[:, None]).any(1)
     worth = prices[torch.where(hit, targets, 0)]  # a target may be an item that was never in training
     return torch.where(hit, worth.nan_to_num(0.0), 0.0).mean()
@@ -76,8 +73,7 @@ def list_metrics(
     columns: Mapping[str, Sequence[Any]],
     rows: TableRows | None = None,
 ) -> dict[str, float]:
-    """Every metric for which there is what it needs: item vectors, or a column `category` or
-    `price`."""
+    """Every metric whose needs are met: item vectors, or a column `category` or `price`."""
     k = top.shape[1]
     found = {"novelty": novelty(top, clicks), "serendipity": serendipity(top, targets, clicks)}
     if vectors is not None and k > 1:
@@ -90,16 +86,14 @@ def list_metrics(
 
 
 def numbered(values: Sequence[Any], size: int) -> Tensor:
-    """[size] equal for equal values, by item number; an item without a value is a group of its
-    own."""
+    """[size] equal for equal values; an item without a value is a group of its own."""
     codes: dict[str, int] = {}
     groups = [-1 - place if one is None else codes.setdefault(str(one), len(codes)) for place, one in enumerate(values)]
     return torch.tensor([-size - 1, *groups][:size])
 
 
 def as_prices(values: Sequence[Any] | None, size: int) -> Tensor | None:
-    """[size] by item number, NaN without a price; None where the column is missing or not of
-    numbers."""
+    """[size] by item number, NaN without a price; None if the column is not of numbers."""
     try:
         prices = [float("nan") if one is None else float(one) for one in values or ()]
     except (TypeError, ValueError):

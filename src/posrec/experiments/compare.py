@@ -34,8 +34,7 @@ TESTED = (("recall", 20), ("mrr", 20))
 
 @dataclass(frozen=True)
 class PairedTest:
-    """How two models differ in one metric; `corrected` is p after Holm's correction over all
-    tests."""
+    """How two models differ in one metric; `corrected` is p after Holm over all tests."""
 
     first: str
     second: str
@@ -112,8 +111,7 @@ class ComparisonResult:
         return pl.DataFrame([{"model": model, **metrics} for model, metrics in self.metrics.items()])
 
     def pairs_to_frame(self) -> "pl.DataFrame":
-        """A row for each paired test: the difference, its 95 % interval, p after Holm, the
-        verdict."""
+        """A row for each paired test: difference, 95 % interval, p after Holm, verdict."""
         import polars as pl
 
         rows = []

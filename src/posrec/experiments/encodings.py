@@ -1,5 +1,4 @@
-"""Section 3 as rows: what the definitions give for each encoding, beside what the paper says
-about it."""
+"""Section 3 as rows: what the definitions give for each encoding, and what the paper says."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -60,8 +59,7 @@ def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class EncodingRow:
-    """`label` is the name of a scheme, or the folder of a trained run with the scheme
-    `encoding`."""
+    """`label` is the name of a scheme, or the folder of a run with the scheme `encoding`."""
 
     label: str
     encoding: str

@@ -34,8 +34,7 @@ ROWS_AT_A_TIME = 1 << 18
 
 
 def sample_id(data: PreparedDataset, number: int) -> str:
-    """The id of a test sample, from 1. Ids have equal lengths, so that sorting them keeps the
-    order."""
+    """The id of a test sample, from 1. Ids have equal lengths, so that they sort in order."""
     return f"{data.fingerprint[:12]}-{number:0{len(str(len(data.test)))}d}"
 
 

@@ -1,5 +1,4 @@
-"""The options of `posrec prepare`: those of the log, those of the recipe, and which recipe it
-is."""
+"""The options of `posrec prepare`: of the log, of the recipe, and which recipe it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -100,8 +99,7 @@ def keeps_split(recipe: str | None, options: RecipeOptions) -> bool:
 def resolve_recipe(
     recipe: str | None, format: str, options: RecipeOptions, given_test: bool
 ) -> tuple[str, RecipeOptions]:
-    """The recipe that was asked for, or the format's own; `paper` gets the settings of the
-    field."""
+    """The recipe asked for, or the format's own; `paper` gets the settings of the field."""
     if given_test:
         if not keeps_split(recipe, options):
             raise InputError(

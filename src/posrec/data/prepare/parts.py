@@ -138,8 +138,7 @@ class ClickParts:
         self.measured: list[Any] = [None] * len(self.parts)
 
     def map(self, *changes: Step, work: str = "Filtering", measure: Measure | None = None) -> "ClickParts":
-        """Apply steps to every part. `measure` gets a part before and after them, for
-        `measured`."""
+        """Apply steps to every part. `measure` gets a part before and after, for `measured`."""
 
         def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
             for step in changes:
@@ -198,7 +197,7 @@ class ClickParts:
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
 
     def cut_by_time(self, by_date: bool) -> "ClickParts":
-        """Parts that follow each other in time; each is not sorted."""
+        """Parts that follow each other in time, with their sessions in no particular order."""
         samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
         moments = choose_moments(np.concatenate(samples), self.place.parts)
         cut = partial(cut_part, moments, by_date, self.place.new_folder())
@@ -229,8 +228,7 @@ def change_part(
 
 
 def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:
-    """[samples, 2] the keys of some sessions, in order, and the clicks from the one before to
-    each."""
+    """[samples, 2] the keys of some sessions, in order, and the clicks since the one before."""
     keys, _, lengths = steps.session_keys(clicks, by_date)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)

@@ -1,5 +1,4 @@
-"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the
-folder."""
+"""From a raw log to a prepared dataset: read, apply a recipe, number the items, write the folder."""
 
 import time
 from collections.abc import Sequence
@@ -169,8 +168,7 @@ def prepare_folder(
 
 
 def find_test_part(log: ClickLog, progress: Progress) -> Path | None:
-    """The test part of a split that RecBole or session-rec prepared, if this is its training
-    part."""
+    """The test part beside a log, if it is the training part of a prepared split."""
     test = log.test_part_beside()
     if test is not None:
         progress.message(f"{test.name}: read as the test part, and the split kept (pass --test for another)")

@@ -76,8 +76,7 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
 
 
 def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """For a log of one's own: filters are repeated until all hold, and the split loses no
-    session."""
+    """For a log of one's own: filters are repeated until all hold, and no session is lost."""
     if options.drop_duplicates:
         clicks = clicks.map(steps.drop_duplicates)
         log.record("events that were sent twice", clicks)
@@ -122,9 +121,10 @@ def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> 
 
 
 def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
-    """With the latest `share` of the sessions, or `days` before the last one begins, excluded.
+    """When the test part begins: with the latest `share` of the sessions, or `days` before the last.
 
-    Then, if times are dates, `days` dates are in the test part. Clicks are sorted by first click.
+    A session exactly `days` before it is not in the test part: if times are dates, `days` dates are.
+    The clicks are sorted by first click.
     """
     sessions = clicks.counts.sessions
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))

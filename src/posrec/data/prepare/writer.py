@@ -61,8 +61,7 @@ class DatasetWriter:
     def finish(
         self, vocabulary: Vocabulary, manifest: Mapping[str, Any], recommendable_items: int | None = None
     ) -> dict[str, Any]:
-        """Write vocabulary, manifest and checksums; the returned manifest has counts and
-        fingerprint added."""
+        """Write vocabulary, manifest and checksums; return the manifest with what was added."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}

@@ -1,5 +1,4 @@
-"""A log to read: files of a format that is named or concluded, standard input, or a table in
-memory."""
+"""A log to read: files of a format, named or concluded, standard input, or a table in memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,8 +37,7 @@ class ClickLog:
         return TABLE if self.table is not None else str(self.files[0])
 
     def test_part_beside(self) -> Path | None:
-        """The test part of a split that RecBole or session-rec prepared, if this is its training
-        part."""
+        """The test part of a split by RecBole or session-rec of which this is the training part."""
         train = self.files[0] if len(self.files) == 1 else None
         names = SPLIT_NAMES.get(self.format)
         if names is None or not isinstance(train, Path) or names[0] not in train.name:

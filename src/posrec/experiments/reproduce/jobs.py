@@ -77,8 +77,7 @@ class JobResult:
         return dict(self.record.get("metrics", {}))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """`ranks` [test samples], at most WORST; for seed 0 also the learned table, `encoding`
-        [rows, d]."""
+        """`ranks` [test samples], at most WORST; for seed 0 the learned `encoding` [rows, d] too."""
         path = self.path.with_suffix(".npz")
         try:
             with np.load(path, allow_pickle=False) as file:

@@ -293,5 +293,5 @@ def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
 
 
 def is_iso(text: str) -> bool:
-    """A text that is a date, if not read as one, stands among times that are numbers."""
+    """Whether a text is a date or time; if not read as one, the times around it are numbers."""
     return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0

@@ -1,5 +1,4 @@
-"""Which columns are the session, the item and the time: named by the user, or guessed and
-reported."""
+"""Which columns are the session, the item and the time: named, or guessed and reported."""
 
 import re
 from collections.abc import Sequence
@@ -143,8 +142,7 @@ def guess_session(names: list[str]) -> tuple[str, ...]:
 
 
 def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
-    """Raise if a column has two roles, unless one is `optional` or a part of a composite
-    session."""
+    """Raise if a column has two roles, unless one is `optional` or part of a composite session."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
         for column in columns:

@@ -1,5 +1,4 @@
-"""Kinds of events (view, cart, purchase): those of a log, those read, their weights, and the
-targets."""
+"""Kinds of events (view, cart, purchase): which are read, their weights, and the targets."""
 
 from collections import Counter
 

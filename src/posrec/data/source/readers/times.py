@@ -93,8 +93,7 @@ class TimeReader:
 
 
 def checked_layout(layout: str) -> str:
-    """A layout such as `%d.%m.%Y %H:%M:%S` in the form that polars reads; raises if it is not
-    one."""
+    """A layout such as `%d.%m.%Y %H:%M:%S` in the form that polars reads; raises if it is none."""
     layout = layout.replace(".%f", "%.f")  # Python's way to write a fraction of a second
     moment = datetime(2026, 9, 17, 8, 0, 46, tzinfo=UTC)
     try:

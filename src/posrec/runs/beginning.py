@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
@@ -17,6 +16,7 @@ from posrec.io import RUN, write_json, write_text
 from posrec.io.unfinished import UNFINISHED, try_lock
 from posrec.runs.folder import POPULARITY, SCHEMA, read_config
 from posrec.runs.run import write_popularity
+from posrec.version import __version__
 
 LOCK = ".lock"
 
@@ -47,7 +47,7 @@ def run_config(name: str, model_config: Any, settings: Any, data: PreparedDatase
         "training": asdict(settings),
         "dataset": data.fingerprint,
         "trained_until": data.trained_until,
-        "posrec": posrec.__version__,
+        "posrec": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.nn.items.own_items import OwnItems
 from posrec.nn.layers.matmul import table_products
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.errors import warnings_hidden
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel

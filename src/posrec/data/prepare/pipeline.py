@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import posrec
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
@@ -34,6 +33,7 @@ from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL
 from posrec.progress import Progress
+from posrec.version import __version__
 
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
@@ -166,7 +166,7 @@ def prepare_folder(
             train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
         manifest: dict[str, Any] = {
             "schema": SCHEMA,
-            "posrec": posrec.__version__,
+            "posrec": __version__,
             "source": [path.name for part in logs for path in part.files] or [TABLE],
             "format": log.format,
             "recipe": chosen,

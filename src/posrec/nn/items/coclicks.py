@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.nn.counting import nearest
 from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.sparse_matrix import SparseMatrix, sums_of_rows

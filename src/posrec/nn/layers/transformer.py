@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.nn.layers.matmul import batched_product
 from posrec.nn.packing import Packing, is_eager_on_cpu
 

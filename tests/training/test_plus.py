@@ -40,7 +40,7 @@ def test_the_loss_is_the_negative_log_probability(softmax: Any) -> None:
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     batch, targets = SessionBatch.of([[1, 2, 1], [3], [4, 5]]), torch.tensor([2, 7, 12])  # one of the session, two not
-    losses = losses_of(softmax(12), model.encode(batch), targets)
+    losses = losses_of(softmax(12), model.batch_vectors(batch), targets)
     assert torch.allclose(losses, -model.scores(batch).gather(1, targets[:, None] - 1)[:, 0])
 
 

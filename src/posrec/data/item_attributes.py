@@ -18,7 +18,7 @@ import torch
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.nn.items.attribute_vectors import Attributes
+from posrec.nn.items.attribute_vectors import AttributeTable
 
 KINDS = ("category", "number", "words", "vector")
 RANGES = 10  # of a number
@@ -64,7 +64,7 @@ def kind_of(name: str, values: Sequence[Any]) -> str | None:
     return "words" if is_text and len(set(map(str, present))) > len(present) / 2 else "category"
 
 
-def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: int) -> Attributes:
+def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: int) -> AttributeTable:
     """The attributes of items 1..items. A value that a single item has says no more than its id, and is left out."""
     rows, values, weights, number = [], [], [], 0
     vectors: list[torch.Tensor] = []
@@ -85,7 +85,7 @@ def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: in
             weights += [1 / max(1, len(found))] * len(found)
     entry = torch.tensor(rows, dtype=torch.int64)
     order = entry.sort(stable=True).indices
-    return Attributes(
+    return AttributeTable(
         entry[order],
         torch.tensor(values, dtype=torch.int64)[order],
         torch.tensor(weights)[order],

@@ -114,7 +114,7 @@ def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = N
 
 
 class Training:
-    """PosRec in training; `spread` gives each process its rows of the item table."""
+    """PosRec in training."""
 
     def __init__(
         self,
@@ -123,11 +123,10 @@ class Training:
         settings: Settings,
         max_length: int,
         device: torch.device = CPU,
-        spread: Callable[[PosRec], PosRec] = lambda model: model,
     ) -> None:
         torch.manual_seed(0)
         self.samples, self.settings = samples.to(device), settings
-        self.model = spread(PosRec(items, PosRecConfig(max_length=max_length)).to(device))
+        self.model = PosRec(items, PosRecConfig(max_length=max_length)).to(device)
         self.optimizer = make_optimizer(self.model, settings, device)
         self.runner = EpochRunner(self.model, self.optimizer, self.samples, settings, device, items, max_length)
         self.order = self.runner.shuffle(0)

@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +24,6 @@ import torch
 
 from harness import CPU, Training, in_turns, options, write_result
 from posrec.data.dataset import PreparedDataset, load
-from posrec.device import freed_memory_kept
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.epoch import matmul_precision
@@ -99,10 +98,8 @@ def main() -> None:
 
     def turn(name: str, number: int) -> None:
         precision = Settings(precision="fp32" if name.endswith("fp32") else "auto")
-        ours = (matmul_precision(precision, CPU, data.train_items), freed_memory_kept()) if name != "peer" else ()
-        with ExitStack() as stack:
-            for context in ours:
-                stack.enter_context(context)
+        ours = matmul_precision(precision, CPU, data.train_items) if name != "peer" else nullcontext()
+        with ours:
             for place in range(number * STEPS, (number + 1) * STEPS):
                 steps[name](place)
 

@@ -1,6 +1,5 @@
-"""Which cores may be used, with how many threads, and where freed memory goes."""
+"""Which cores may be used, and with how many threads."""
 
-import ctypes
 import math
 import os
 from pathlib import Path
@@ -81,47 +80,3 @@ def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(monkey
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-glibc_alone = pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "malloc_trim") or not Path("/proc/self/statm").exists(),
-    reason="glibc on Linux alone has these options",
-)
-# In a process of its own: what other tests have allocated and freed decides where malloc takes the next array from.
-ALLOCATE = """
-import resource
-from pathlib import Path
-import torch
-from posrec.device import freed_memory_kept
-
-LARGE = 5_000_000  # floats: 20 MB
-PAGES = LARGE * 4 // resource.getpagesize()
-def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) / PAGES
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(2):
-        torch.ones(LARGE)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / PAGES
-torch.ones(LARGE)
-before = resident()
-with freed_memory_kept():
-    for _ in range(20):  # pieces that are left over at the edges of an array may separate the first ones
-        torch.ones(LARGE)
-    inside = resident()
-    again = faults()
-    with freed_memory_kept():
-        pass
-    after_inner = faults()
-print(again, after_inner, inside - before, resident() - before)
-"""
-
-
-@glibc_alone
-@pytest.mark.process
-def test_an_array_is_allocated_again_without_new_pages_and_returned_after_the_block() -> None:
-    again, after_inner, kept, left = map(float, own_process(code=ALLOCATE).stdout.split())
-    assert again < 0.1
-    assert after_inner < 0.1  # an inner block ends nothing
-    assert kept > 0.5
-    assert left < 0.5

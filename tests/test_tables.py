@@ -43,14 +43,10 @@ GIVEN = scaling.Assumptions()
 
 
 def test_bytes_of_a_step_by_hand() -> None:
-    """Two ranks, four sessions of three clicks, d = 10: a rank receives half of what is gathered or all-reduced."""
-    small = replace(GIVEN, items=1000, batch=4, longest=3, d=10)
-    found = scaling.bytes_of_step(small, 2)
-    assert found["session vectors"] == 2 * 0.5 * 4 * 10 * 4
-    assert found["log-sum-exp"] == 4 * 0.5 * (2 * 4) * 4  # two numbers of four sessions from each rank; gradients
-    assert found["item vectors of clicks"] == 2 * 0.5 * (4 / 2) * 3 * 10 * 4  # of the rank's own sessions
-    assert found["smoothing"] == 2 * 0.5 * 1000 * 10 * 4
-    assert set(scaling.bytes_of_step(small, 1).values()) == {0}
+    """Two ranks: each sends half of all gradients and receives half, and the same again with the sums."""
+    small = replace(GIVEN, items=1000, d=10)
+    assert scaling.bytes_of_step(small, 2) == 2 * 0.5 * (1000 * 10 + scaling.rest_of_model(10)) * 4
+    assert scaling.bytes_of_step(small, 1) == 0
 
 
 def test_the_rest_of_the_model_has_no_item_rows() -> None:
@@ -63,9 +59,9 @@ def test_the_rest_of_the_model_has_no_item_rows() -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 16])
-def test_what_is_sharded_falls_with_the_ranks(ranks: int) -> None:
+def test_what_ranks_share_falls_with_them_and_the_table_does_not(ranks: int) -> None:
     measured = scaling.read_constants()
-    one, many = scaling.step_ms(GIVEN, measured, 1), scaling.step_ms(GIVEN, measured, ranks)
-    for part in ("table", "products"):
-        assert many[part] == pytest.approx(one[part] / ranks)
+    one, many = (scaling.step_ms(GIVEN, measured, number, GIVEN.items) for number in (1, ranks))
+    assert many["products"] == pytest.approx(one["products"] / ranks)
+    assert many["table"] == one["table"]
     assert one["bytes"] == 0 < many["bytes"]

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.training.losses import NEGATIVES
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 DAY, GIB, FLOAT = 86_400, 2**30, 4
-RANKS = (1, 8, 64)
+RANKS = (1, 8)  # GPUs, each with the whole table
 Table = list[list[str]]
 
 
@@ -32,7 +33,6 @@ class Assumptions:
     peak: float = 3.0  # requests a second at the busiest time, in those of the mean
     d: int = 100
     batch: int = 4096  # sessions of a step, over all ranks
-    longest: int = 10  # clicks of a session that a step reads
     epochs: int = 4
     gpu_tflops: float = 100.0  # that matrix products reach, a tenth of an H200's figure for bfloat16
     link: float = 50.0  # GB a second and rank: 400 Gb/s between machines
@@ -103,40 +103,29 @@ def read_constants() -> Measured:
 
 
 def rest_of_model(d: int) -> int:
-    """Numbers of PosRec beside its item table, whose gradient an all-reduce sums."""
+    """Numbers of PosRec beside its item table."""
     model = PosRec(1, PosRecConfig(d=d))
     return sum(one.numel() for name, one in model.named_parameters() if name != "embedding.weight")
 
 
-def bytes_of_step(given: Assumptions, ranks: int) -> dict[str, float]:
-    """Bytes that one rank receives in a step of the sharded softmax; n x d: `smoothing` of posrec-plus only."""
-    others = (ranks - 1) / ranks
-    return {
-        "session vectors": 2 * others * given.batch * given.d * FLOAT,  # gathered; gradients back
-        # Log-sums of every rank's items, and scores of targets, gathered; gradients back
-        "log-sum-exp": 2 * 2 * others * given.batch * ranks * FLOAT,
-        # Asked for from the ranks that hold them (training/distributed/rows.py); gradients back
-        "item vectors of clicks": 2 * others * given.batch / ranks * given.longest * given.d * FLOAT,
-        "gradient of the rest": 2 * others * rest_of_model(given.d) * FLOAT,  # all-reduce
-        "smoothing": 2 * others * given.items * given.d * FLOAT,
-    }
+def bytes_of_step(given: Assumptions, ranks: int) -> float:
+    """Bytes that one rank receives in a step: an all-reduce of the gradients of all weights."""
+    return 2 * (ranks - 1) / ranks * (given.items * given.d + rest_of_model(given.d)) * FLOAT
 
 
-def step_ms(given: Assumptions, measured: Measured, ranks: int) -> dict[str, float]:
-    """Milliseconds of a step on each of `ranks` GPUs.
+def step_ms(given: Assumptions, measured: Measured, ranks: int, scored: float) -> dict[str, float]:
+    """Milliseconds of a step on each of `ranks` GPUs, whose loss is a softmax over so many scored items.
 
     The measured step has 100 sessions. Its share for each item is paid once a step whatever the batch; products of
-    B sessions with the rank's n / ranks items (forward, twice backward, and once more where the softmax goes in chunks:
-    8 B n d operations) come on top, and the rest of the model grows with the sessions of the rank.
+    the rank's sessions with the scored items (forward, twice backward, and once more where the softmax goes in chunks:
+    8 operations) come on top, and the rest of the model grows with the sessions of the rank.
     """
-    shard = given.items / ranks
-    sent = bytes_of_step(given, ranks)
+    sessions = given.batch / ranks
     return {
-        "table": shard * measured.item_ns / 1e6,
-        "products": 8 * given.batch * shard * given.d / (given.gpu_tflops * 1e12) * 1e3,
-        "rest": measured.base_ms * max(1.0, given.batch / ranks / 100),
-        "bytes": sum(size for name, size in sent.items() if name != "smoothing") / (given.link * 1e9) * 1e3,
-        "smoothing": sent["smoothing"] / (given.link * 1e9) * 1e3,
+        "table": given.items * measured.item_ns / 1e6,
+        "products": 8 * sessions * scored * given.d / (given.gpu_tflops * 1e12) * 1e3,
+        "rest": measured.base_ms * max(1.0, sessions / 100),
+        "bytes": bytes_of_step(given, ranks) / (given.link * 1e9) * 1e3,
     }
 
 
@@ -171,28 +160,22 @@ def constants_table(given: Assumptions, measured: Measured) -> Table:
     ]  # fmt: skip
 
 
-def step_and_epoch(given: Assumptions, measured: Measured, ranks: int) -> tuple[float, float]:
-    """Milliseconds of a step without smoothing, and hours of an epoch of a day's clicks."""
-    step = sum(value for name, value in step_ms(given, measured, ranks).items() if name != "smoothing")
+def step_and_epoch(given: Assumptions, measured: Measured, ranks: int, scored: float) -> tuple[float, float]:
+    """Milliseconds of a step, and hours of an epoch of a day's clicks."""
+    step = sum(step_ms(given, measured, ranks, scored).values())
     return step, given.samples / given.batch * step / 3.6e6
 
 
 def training_table(given: Assumptions, measured: Measured) -> Table:
-    parts = {"table": "the table", "products": "products", "rest": "rest of the model", "bytes": "bytes received"}
-    rows = [["GPUs", *parts.values(), "a step", "an epoch", "memory of a GPU", "smoothing would add"]]
+    parts = {"table": "the table", "products": "products", "rest": "rest of the model", "bytes": "gradients received"}
+    rows = [["GPUs", "softmax over", *parts.values(), "a step", "an epoch", "memory of a GPU"]]
+    memory = f"{number(given.items * measured.item_bytes / GIB)} GiB"
     for ranks in RANKS:
-        each, (step, hours) = step_ms(given, measured, ranks), step_and_epoch(given, measured, ranks)
-        memory = f"{number(given.items / ranks * measured.item_bytes / GIB)} GiB"
-        times = [f"{number(value)} ms" for value in (*(each[name] for name in parts), step)]
-        rows.append([str(ranks), *times, f"{number(hours)} h", memory, f"{number(each['smoothing'])} ms"])
-    return rows
-
-
-def bytes_table(given: Assumptions, _: Measured) -> Table:
-    rows = [["MB that a rank receives in a step", *(f"{ranks} GPUs" for ranks in RANKS[1:])]]
-    for name in bytes_of_step(given, 2):
-        label = f"{name} (posrec-plus alone)" if name == "smoothing" else name
-        rows.append([label, *(number(bytes_of_step(given, ranks)[name] / 1e6) for ranks in RANKS[1:])])
+        for scored, items in ((given.items, "all items"), (NEGATIVES, f"{NEGATIVES:,} sampled")):
+            each = step_ms(given, measured, ranks, scored)
+            step, hours = step_and_epoch(given, measured, ranks, scored)
+            times = [f"{number(value)} ms" for value in (*(each[name] for name in parts), step)]
+            rows.append([str(ranks), items, *times, f"{number(hours)} h", memory])
     return rows
 
 
@@ -200,7 +183,7 @@ def day_table(given: Assumptions, measured: Measured) -> Table:
     """A day of the shop: what each part needs."""
     preparing = number(given.clicks / measured.clicks_a_second / 3600)
     in_memory = number(given.clicks * measured.click_bytes / GIB)
-    training = given.epochs * step_and_epoch(given, measured, 8)[1]
+    every, sampled = (given.epochs * step_and_epoch(given, measured, 1, n)[1] for n in (given.items, NEGATIVES))
     searches = (ms * given.items / measured.faiss_items for ms in (measured.clustered_ms, measured.faiss_ms))
     fewest, most = (given.peak_requests * (measured.request_ms + ms) / 1000 for ms in searches)
     replica = number(given.items * (given.d * FLOAT + measured.faiss_bytes) / GIB)
@@ -212,7 +195,8 @@ def day_table(given: Assumptions, measured: Measured) -> Table:
     return [
         ["part", "what it takes"],
         ["prepare a day's log", f"{preparing} h on two cores, {in_memory} GiB in memory"],
-        [f"train {given.epochs} epochs", f"{number(training)} h on 8 GPUs, {number(8 * training)} GPU hours"],
+        [f"train {given.epochs} epochs", f"{number(sampled)} h on one GPU with a sampled softmax, {number(every)} h "
+                                         "with one over all items"],
         ["serve at the peak", f"{number(given.peak_requests)} requests a second: {number(fewest)} cores if session "
                               f"vectors lie near items, {number(most)} if they are random"],
         ["memory of a replica", f"{replica} GiB for vectors and index, in each worker"],
@@ -221,7 +205,7 @@ def day_table(given: Assumptions, measured: Measured) -> Table:
     ]  # fmt: skip
 
 
-TABLES = {"constants": constants_table, "training": training_table, "bytes": bytes_table, "day": day_table}
+TABLES = {"constants": constants_table, "training": training_table, "day": day_table}
 
 
 def tables(given: Assumptions) -> dict[str, Table]:

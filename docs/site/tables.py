@@ -299,10 +299,13 @@ def growth() -> Table:
     return rows
 
 
-def processes() -> Table:
-    head = ["processes", "table, gradient and Adam's moments, MB each", "MB each at the peak of a step"]
-    cases = result("sharded_memory")["processes"].items()
-    return [head, *([number, f"{one['tensors_mb']:,}", f"{one['peak_mb']:,}"] for number, one in cases)]
+def large_catalogues() -> Table:
+    rows = [["items", "model", "d", "memory", "a step", "a million clicks"]]
+    cases = result("large_catalogue")["cases"] if (ROOT / "results" / "large_catalogue.json").exists() else {}
+    for one in cases.values():
+        times = [f"{one['ms_a_step']:.1f} ms", f"{one['seconds_a_million_clicks']:.1f} s"]
+        rows.append([f"{one['items']:,}", one["model"], str(one["d"]), f"{one['memory_gb']:.1f} GB", *times])
+    return rows
 
 
 def variety() -> Table:
@@ -447,7 +450,6 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "cpu step": cpu_step,
         "training": training_times,
         "nights": nights,
-        "processes": processes,
         "growth": growth,
         "recommending": recommending,
         "filters": filters,
@@ -462,7 +464,10 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "demo": partial(peers.everything, "demo"),
     },
     "docs/reliability.md": {"faults": faults},
-    "docs/scaling.md": {name: scaling_table(name) for name in scaling.TABLES},
+    "docs/scaling.md": {
+        "large catalogues": large_catalogues,
+        **{name: scaling_table(name) for name in scaling.TABLES},
+    },
 }
 
 

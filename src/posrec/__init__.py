@@ -6,10 +6,10 @@ matplotlib nor a server.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from posrec.device import share_cores
+from posrec.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from posrec.config import Range as Range
@@ -43,11 +43,6 @@ if TYPE_CHECKING:
     from posrec.runs.run import load_run as load_run
 
 share_cores()  # before anything here loads torch
-
-try:
-    __version__ = version("posrec")  # pyproject.toml has the one copy
-except PackageNotFoundError:  # run from a checkout that is not installed
-    __version__ = "0+unknown"
 
 _NAMES = {
     "posrec.config": ("Range", "setting"),

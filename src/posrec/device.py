@@ -1,9 +1,8 @@
-"""The device to compute on, the threads of a CPU, memory that is used again, and hints for runs that do not fit.
+"""The device to compute on, the threads of a CPU, and hints for runs that do not fit in memory.
 
 torch is imported inside functions, because the environment variables for threads must be set before it is loaded.
 """
 
-import ctypes
 import math
 import os
 import sys
@@ -17,6 +16,7 @@ from posrec.errors import DoesNotFit, InputError
 if TYPE_CHECKING:
     import torch
 
+LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # environment variables
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
 FEW_OPERATIONS = 1_000_000_000  # in a training step; PosRec on a small shop has fewer, posrec-plus more
@@ -25,14 +25,6 @@ FEW_OPERATIONS = 1_000_000_000  # in a training step; PosRec on a small shop has
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 # On a CPU torch raises a plain RuntimeError if memory is exhausted; only these words in its message show it.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
-
-# From glibc's malloc.h, with the defaults that are restored. The greatest threshold that glibc accepts is 32 MiB:
-# larger arrays have mappings of their own, and are always returned. That bounds what is kept.
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-DEFAULTS = {TRIM_THRESHOLD: 128 * 1024, MMAP_THRESHOLD: 128 * 1024}
-KEPT_UP_TO = 32 * 1024 * 1024
-KEEPING = {TRIM_THRESHOLD: 2**31 - 1, MMAP_THRESHOLD: KEPT_UP_TO}
-open_blocks = 0  # of freed_memory_kept; training evaluates in between
 
 
 class Threads:
@@ -54,6 +46,11 @@ def choose_device(name: str) -> "torch.device":
 def computes_on_cpu(name: str) -> bool:
     """Whether `choose_device(name)` is a CPU; "cpu" is known without torch."""
     return name == "cpu" or choose_device(name).type == "cpu"
+
+
+def started_by_torchrun() -> bool:
+    """Whether this is one of several processes that torchrun, or a launcher with the same variables, has started."""
+    return os.environ.keys() >= LAUNCHED and os.environ["WORLD_SIZE"] != "1"
 
 
 def share_cores() -> None:
@@ -157,28 +154,3 @@ def out_of_memory_hint(advice: str) -> Iterator[None]:
             raise
         where = "the GPU's memory" if on_gpu else "memory"
         raise DoesNotFit(f"the run does not fit in {where}; {advice}") from None
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """In the block, freed memory stays in the process; afterwards it is returned. Without glibc nothing changes.
-
-    A training step on a CPU allocates and frees arrays of many megabytes: the scores of all items, the gradient of the
-    item table. By default glibc returns them to the system, which clears every page when it hands them out again.
-    """
-    global open_blocks
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):
-        yield
-        return
-    for option, value in KEEPING.items():
-        library.mallopt(option, value)
-    open_blocks += 1
-    try:
-        yield
-    finally:
-        open_blocks -= 1
-        if not open_blocks:
-            for option, value in DEFAULTS.items():
-                library.mallopt(option, value)
-            library.malloc_trim(0)

@@ -8,8 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import posrec
 from posrec.device import THREADS, machine_memory, usable_cores
+from posrec.version import __version__
 
 # What each extra of pyproject.toml is for.
 EXTRAS = {
@@ -46,7 +46,7 @@ def diagnose() -> dict[str, Any]:
     if torch.get_num_threads() > usable_cores():
         problems.append(f"{torch.get_num_threads()} threads on {usable_cores()} usable cores ({THREADS}) are slow")
     return {
-        "posrec": posrec.__version__,
+        "posrec": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.machine()}",
         "cores": usable_cores(),

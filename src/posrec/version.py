@@ -1,4 +1,4 @@
-"""The version of the installed package; pyproject.toml has the one copy."""
+"""The version of posrec; pyproject.toml has the one copy of it."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -12,16 +12,16 @@ import posrec
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 from posrec.fitting.warm_start import WarmStart
-from posrec.io import CONTINUATION, Continuation, save_tensors
+from posrec.io import CONTINUATION
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.item_table import ItemTable
-from posrec.runs.run import Run, finish_run, load_run
+from posrec.runs.run import Run, load_run
 from posrec.testing import write_dataset
 from posrec.training.adam import make_optimizer
 from posrec.training.settings import Settings
-from posrec.training.start import STEPS_BEFORE, continuation_of, set_moments
+from posrec.training.start import STEPS_BEFORE, Continuation, set_moments
 from tests.helpers import RecordingProgress, fitted, raw
 
 CPU = torch.device("cpu")
@@ -44,13 +44,18 @@ def tomorrow(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -
     return write_dataset(folder, [*raw(small.train, small.vocabulary), *later], raw(small.test, small.vocabulary))
 
 
+def kept_by(run: Run) -> Continuation:
+    assert run.continuation is not None
+    return Continuation.of_file(run.path / CONTINUATION, *run.continuation)
+
+
 def test_second_moments_are_kept_as_means_of_rows() -> None:
     model = ThreeWeights()
     optimizer = torch.optim.Adam(model.parameters())
     optimizer.state[model.table]["exp_avg_sq"] = torch.tensor([[1.0, 2, 3], [0, 0, 6]])
     optimizer.state[model.bias]["exp_avg_sq"] = torch.tensor([4.0, 5])
     optimizer.state[model.scale]["exp_avg_sq"] = torch.tensor(6.0)
-    kept = continuation_of(model, optimizer, trained_until=7)  # type: ignore[arg-type]
+    kept = Continuation.of_training(model, optimizer, trained_until=7)  # type: ignore[arg-type]
     found = {name: rows.tolist() for name, rows in kept.moments.items()}
     assert found == {"table": [2, 2], "bias": [4, 5], "scale": 6}
     assert kept.trained_until == 7
@@ -69,37 +74,34 @@ def test_second_moments_are_kept_as_means_of_rows() -> None:
 
 def test_a_run_keeps_them_and_a_copy_does_too(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
     run = load_run(trained)
-    kept = run.continuation
-    assert kept is not None
+    kept = kept_by(run)
     assert kept.trained_until == int(small.train.times.max())
     assert kept.moments["embedding.weight"].shape == run.model.state_dict()["embedding.weight"].shape[:1]
     assert (kept.moments["embedding.weight"][: small.train_items] > 0).all()
     posrec.Recommender(run).save(tmp_path / "copy")
-    copied = load_run(tmp_path / "copy").continuation
-    assert copied is not None
+    copied = kept_by(load_run(tmp_path / "copy"))
     assert torch.equal(copied.moments["embedding.weight"], kept.moments["embedding.weight"])
 
 
 def test_validation_sessions_are_not_seen_under_early_stopping(small: PreparedDataset, tmp_path: Path) -> None:
     settings = {"d": 8, "epochs": 1, "batch_size": 64, "protocol": "early-stop"}
     run, _ = fitted(small, "stamp", tmp_path / "run", settings)
-    assert run.continuation is not None
-    assert run.continuation.trained_until == int(small.fitting.times[-1]) < int(small.train.times[-1])
+    assert kept_by(run).trained_until == int(small.fitting.times[-1]) < int(small.train.times[-1])
 
 
-def test_a_file_without_its_time_is_refused(counted: Path, tmp_path: Path) -> None:
-    posrec.Recommender.load(counted, "cpu").save(tmp_path / "run")
-    save_tensors(tmp_path / "run" / CONTINUATION, {}, {})
-    finish_run(tmp_path / "run")
-    with pytest.raises(InputError, match="has no trained_until; it is damaged"):
-        load_run(tmp_path / "run")
+def test_a_file_without_its_time_is_refused(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
+    run = replace(load_run(trained), continuation=({}, {}))
+    with pytest.raises(InputError, match=r"continuation.safetensors has no trained_until; it is damaged"):
+        fitted(tomorrow, None, tmp_path / "run", {}, start_from=run)
+    assert not (tmp_path / "run").exists()
 
 
 def test_moments_follow_their_items(trained: Path, tomorrow: PreparedDataset) -> None:
     run = load_run(trained)
     assert run.continuation is not None
-    moments = {**run.continuation.moments, "embedding.weight": torch.arange(1.0, 33)}  # 30 items and two rows more
-    run = replace(run, continuation=Continuation(moments, run.continuation.trained_until))
+    tensors, about = run.continuation
+    moments = {**tensors, "embedding.weight": torch.arange(1.0, 33)}  # 30 items and two rows more
+    run = replace(run, continuation=(moments, about))
     model = MODELS["posrec"].build(tomorrow.train_items, run.model.config)
     assert isinstance(model, SessionModel)
     optimizer = make_optimizer(model, Settings(), CPU)
@@ -152,9 +154,8 @@ def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset,
     times[-1] = 0  # it began first and ended last
     data = replace(small, train=replace(small.train, times=times))
     run, _ = fitted(data, "stamp", tmp_path / "run", {"d": 8, "epochs": 1})
-    assert run.continuation is not None
-    assert run.continuation.trained_until == int(times.max())
-    assert not data.train.begun_after(run.continuation.trained_until).any()
+    assert kept_by(run).trained_until == int(times.max())
+    assert not data.train.begun_after(kept_by(run).trained_until).any()
 
 
 def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(
 ) -> None:
     run = load_run(trained)
     assert run.continuation is not None
-    bare = replace(run, continuation=replace(run.continuation, moments={}))
+    bare = replace(run, continuation=({}, run.continuation[1]))
     moved = {}
     for name, start in (("kept", run), ("bare", bare)):
         out, _ = fitted(tomorrow, None, tmp_path / name, {"replay": 0, "epochs": 3}, start_from=start)

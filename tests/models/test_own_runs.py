@@ -64,13 +64,6 @@ def test_recommend_and_score_agree_with_python(here: Path) -> None:
     assert json.loads((here / "out.jsonl").read_text())["items"] == expected
 
 
-def test_a_spec_opens_a_run(here: Path) -> None:
-    spec: ModelSpec = own_spec()
-    assert type(posrec.Recommender.load("run", "cpu", spec=spec).model) is spec.model
-    with pytest.raises(InputError, match=r"Recommender\.load\(folder, spec=SPEC\)"):
-        posrec.Recommender.load("run")
-
-
 def test_an_export_and_an_index_of_ones_own_model(here: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")

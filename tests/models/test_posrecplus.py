@@ -204,7 +204,7 @@ def test_a_loss_has_no_gradient_to_later_clicks() -> None:
     batch = replace(SessionBatch.of([[1, 2, 3, 1, 4, 5]]), every_click=True)
     for i, seen in enumerate(([1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5])):
         model.zero_grad()
-        encoded = model.encode(batch)
+        encoded = model.batch_vectors(batch)
         (encoded.sessions[i].sum() + encoded.own.repeat[i].sum() + encoded.own.explore[i]).backward()
         changed = (model.embedding.weight.grad.abs().sum(1) > 0).nonzero()[:, 0] + 1
         assert changed.tolist() == seen
@@ -228,7 +228,7 @@ def test_saved_weights_need_no_counts() -> None:
 
 
 def test_an_unknown_item_is_never_an_own_item() -> None:
-    own = make().encode(SessionBatch.of([[1, ITEMS + 3, 2], [ITEMS + 1]])).own
+    own = make().batch_vectors(SessionBatch.of([[1, ITEMS + 3, 2], [ITEMS + 1]])).own
     assert own is not None
     assert sorted(own.items[0].tolist()) == [0, 1, 2]
     assert own.items[1].tolist() == [0, 0, 0]

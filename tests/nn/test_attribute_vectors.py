@@ -2,15 +2,16 @@
 
 import torch
 
-from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors, mean_by_attributes
-from posrec.nn.items.item_table import TableRows
+from posrec.nn.items.attribute_vectors import AttributeTable, AttributeVectors, mean_by_attributes
 
 # Item 1: values 0 and 2 (half each: words). Item 2: value 0. Item 3: value 1. Item 4: none.
-BAGS = Attributes(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 2, 0, 1]), torch.tensor([0.5, 0.5, 1.0, 1.0]), number=3)
+BAGS = AttributeTable(
+    torch.tensor([0, 0, 1, 2]), torch.tensor([0, 2, 0, 1]), torch.tensor([0.5, 0.5, 1.0, 1.0]), number=3
+)
 
 
 def test_an_item_is_the_weighted_sum_of_its_values() -> None:
-    part = AttributeVectors(TableRows(8), d=2)
+    part = AttributeVectors(8, d=2)
     assert not part.is_described
     part.describe(BAGS)
     with torch.no_grad():
@@ -25,8 +26,8 @@ def test_an_item_is_the_weighted_sum_of_its_values() -> None:
 
 
 def test_vectors_of_ones_own_go_through_a_map() -> None:
-    none = Attributes(torch.tensor([], dtype=torch.int64), torch.tensor([], dtype=torch.int64), torch.tensor([]), 0)
-    part = AttributeVectors(TableRows(8), d=2)
+    none = AttributeTable(torch.tensor([], dtype=torch.int64), torch.tensor([], dtype=torch.int64), torch.tensor([]), 0)
+    part = AttributeVectors(8, d=2)
     part.describe(none._replace(vectors=torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8], [0.0, 0.0, 0.0]])))
     with torch.no_grad():
         part.map.copy_(torch.tensor([[1.0, 2.0], [5.0, 0.0], [0.0, 5.0]]))
@@ -44,7 +45,7 @@ def test_the_mean_of_items_that_share_attributes() -> None:
 
 
 def test_fitted_values_are_near_the_items_that_have_them() -> None:
-    part = AttributeVectors(TableRows(8), d=2)
+    part = AttributeVectors(8, d=2)
     part.describe(BAGS)
     table = torch.zeros(8, 2)
     table[:3] = torch.tensor([[3.0, 0.0], [6.0, 3.0], [5.0, 5.0]])

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.nn.items.coclicks import CoClickGraph, co_clicks
-from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.sparse_matrix import SparseMatrix
 
 ITEMS, ROWS = 6, 8  # two rows fill the table up
@@ -45,7 +44,7 @@ def test_counts_agree_with_plain_loops(log: list[list[int]], window: int) -> Non
 
 def test_of_equal_counts_the_newest_are_kept() -> None:
     graph = CoClickGraph(1.0, neighbours=1, window=1)
-    graph.count(*flat([[1, 2], [1, 3]]), TableRows(ITEMS))
+    graph.count(*flat([[1, 2], [1, 3]]), ITEMS)
     first = graph.edges.columns[graph.edges.offsets[0] : graph.edges.offsets[1]]
     assert (first + 1).tolist() == [3]
 
@@ -53,7 +52,7 @@ def test_of_equal_counts_the_newest_are_kept() -> None:
 @given(logs, st.integers(1, 3))
 def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int]], neighbours: int) -> None:
     graph = CoClickGraph(0.5, neighbours, window=2)
-    graph.count(*flat(log), TableRows(ITEMS))
+    graph.count(*flat(log), ITEMS)
     dense = torch.zeros(ROWS, ROWS, dtype=torch.double)
     for row in range(ROWS):
         for place in range(int(graph.edges.offsets[row]), int(graph.edges.offsets[row + 1])):
@@ -74,11 +73,10 @@ def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int
 
 
 def test_unused_places_at_the_end_of_the_lists_change_no_product() -> None:
-    rows, entries = TableRows(ITEMS), (torch.tensor([4, 0, 4]), torch.tensor([1, 2, 5]), torch.tensor([0.5, 2.0, 1.0]))
-    both = rows.by_source(*entries), rows.by_source(entries[1], entries[0], entries[2])
+    entries = (torch.tensor([4, 0, 4]), torch.tensor([1, 2, 5]), torch.tensor([0.5, 2.0, 1.0]))
     matrices, table = [SparseMatrix(), SparseMatrix()], torch.arange(24.0).view(ROWS, 3).requires_grad_()
     for matrix, most in zip(matrices, (None, 8 * ITEMS), strict=True):
-        matrix.fill(*both, most)
+        matrix.fill(*entries, (ROWS, ROWS), most)
     assert [len(matrix.columns) for matrix in matrices] == [3, 6]
     exact, padded = (matrix.times(table) for matrix in matrices)
     assert torch.equal(exact, padded)
@@ -89,6 +87,6 @@ def test_unused_places_at_the_end_of_the_lists_change_no_product() -> None:
 
 def test_without_a_weight_nothing_is_counted() -> None:
     graph = CoClickGraph(0.0, neighbours=3, window=2)
-    graph.count(*flat([[1, 2, 3]]), TableRows(ITEMS))
+    graph.count(*flat([[1, 2, 3]]), ITEMS)
     table = torch.randn(ROWS, 3)
     assert graph.smoothed(table) is table

@@ -7,14 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.trends import COLUMNS, FADING, PARTS, Trends
 
 ITEMS = 4
 
 
 def trends_of(clicks: list[int]) -> Trends:
-    trends = Trends(TableRows(ITEMS))
+    trends = Trends(8)
     trends.requires_grad_(False).count(torch.tensor(clicks, dtype=torch.int32), torch.tensor([0, len(clicks)]))
     trends.weights.copy_(torch.tensor([0.5, -0.25, 2.0]))
     return trends

@@ -152,7 +152,7 @@ def test_each_part_is_what_the_definition_says(session, item) -> None:
     read = session[first_read(len(session), 9, 4) :]
     numbers, number = [IDS.index(one) + 1 for one in read], IDS.index(item) + 1
     with torch.no_grad():
-        vectors, table, own = rec.model.encode(SessionBatch.of([numbers]))
+        vectors, table, own = rec.model.batch_vectors(SessionBatch.of([numbers]))
     z = (table[:ITEMS] @ vectors[0]).tolist()
     of_item = {one: slot for slot, one in enumerate(own.items[0].tolist()) if one}
     delta = {one: own.raised[0, slot].item() for one, slot in of_item.items()}

@@ -157,7 +157,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_removes_its_folder(
         def fail(*_: object, error: BaseException = error, **options: object) -> None:
             raise error
 
-        monkeypatch.setattr("posrec.fitting.fit.train", fail)
+        monkeypatch.setattr("posrec.training.loop.Training.run", fail)
         for resume in (False, True):
             with pytest.raises(type(error)):
                 fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, progress=SilentProgress())

@@ -90,7 +90,7 @@ def test_a_lowered_item_that_dominates_the_sum_leaves_the_others_their_chances()
     sessions, table = torch.tensor([[1.0]]), torch.tensor([[13.0], [1.0], [0.0]])
     wrong = torch.tensor([[13.01]])  # of the own item, item 1
     own = OwnItems(torch.tensor([[1]]), wrong, torch.tensor([[-10.0]]), torch.tensor([[-50.0]]), torch.zeros(1))
-    found = losses.losses_of(softmax_loss(3), losses.Encoded(sessions, table, own), torch.tensor([2]))
+    found = losses.losses_of(softmax_loss(3), losses.BatchVectors(sessions, table, own), torch.tensor([2]))
     expected = torch.tensor([3.0, 1.0, 0.0]).logsumexp(0) - 1.0
     assert float(found) == pytest.approx(float(expected), abs=1e-4)
 

@@ -18,7 +18,6 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
-from posrec.training.distributed.world import World
 
 QUICK: dict[str, Any] = {"d": 16, "epochs": 8, "batch_size": 16, "learning_rate": 0.02, "max_length": 10,
                          "protocol": "paper", "item_dropout": 0.0, "repeat_dropout": 0.0}  # fmt: skip
@@ -76,11 +75,11 @@ def test_the_run_needs_nothing_new_to_be_served(run: Path, shop: PreparedDataset
 
 
 def test_dropped_items_have_their_attributes_alone_in_training() -> None:
-    from posrec.nn.items.attribute_vectors import Attributes
+    from posrec.nn.items.attribute_vectors import AttributeTable
 
     model = PosRecPlus(3, PosRecPlusConfig(d=8, attributes="category", id_dropout=0.999999))
     rows = torch.tensor([0, 1])
-    model.describe(Attributes(rows, torch.tensor([0, 0]), torch.ones(2), number=1))
+    model.describe(AttributeTable(rows, torch.tensor([0, 0]), torch.ones(2), number=1))
     model.count(torch.tensor([1, 2, 3, 1]), torch.tensor([0, 2, 4]))
     assert model.attributes is not None
     dropped, kept = model.smoothed(dropout=True), model.smoothed()
@@ -92,7 +91,7 @@ def test_dropped_items_have_their_attributes_alone_in_training() -> None:
 
 def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> None:
     opened = load_run(run)
-    network = build_network(MODELS["posrec-plus"], opened.model.config, shop, World())
+    network = build_network(MODELS["posrec-plus"], opened.model.config, shop)
     assert isinstance(network, PosRecPlus)
     network.count(shop.train.items, shop.train.offsets)
     WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)

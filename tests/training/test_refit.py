@@ -84,7 +84,7 @@ def test_a_choice_that_fails_at_once_frees_the_folder(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed("at once")
 
-    monkeypatch.setattr("posrec.fitting.refit.train", fail)
+    monkeypatch.setattr("posrec.training.loop.Training.run", fail)
     with pytest.raises(RunFailed):
         fit(small, tmp_path / "run")
     assert not (tmp_path / "run").exists()

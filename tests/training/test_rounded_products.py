@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.nn.layers.matmul import rounded_table_products, table_products
+from posrec.nn.items.table_products import rounded_table_products, table_products
 from posrec.training import epoch
 from posrec.training.epoch import MANY_ITEMS, matmul_precision
 from posrec.training.settings import Settings

@@ -16,10 +16,10 @@ from rich.text import Text
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-import posrec
 from posrec.cli import data, experiments, recommend, report, runs, serve
 from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
+from posrec.version import __version__
 
 
 def flags_without_type(parameters: list[Any]) -> list[Any]:
@@ -50,7 +50,7 @@ app = typer.Typer(
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"posrec {posrec.__version__}")
+        typer.echo(f"posrec {__version__}")
         raise typer.Exit
 
 

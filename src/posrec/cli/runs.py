@@ -8,7 +8,7 @@ from posrec.cli.options import Dataset, Device, EncodingOption, Json, ModelOptio
 from posrec.cli.printing import console, say, show
 from posrec.cli.tables import doctor_table, metrics_table, models_table, settings_table, without_markdown
 from posrec.config import DEFAULT_MODEL, described_settings, parse_pairs
-from posrec.progress import SilentProgress, TerminalProgress
+from posrec.progress import TerminalProgress
 
 
 def models(
@@ -62,31 +62,31 @@ def train(
     torchrun --nproc-per-node 4 -m posrec train shop --out runs/first
     """
     from posrec.data.dataset import load
-    from posrec.fitting.fit import fit_run
-    from posrec.training.distributed.world import joined
+    from posrec.device import started_by_torchrun
+    from posrec.fitting.fit import fit_run, fit_together
 
     chosen = parse_pairs(settings or [])
     options = {"protocol": protocol, "epochs": epochs, "seed": seed}
     chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
-    with joined(device) as world, TerminalProgress() as terminal:
-        progress = terminal if world.is_first else SilentProgress()
-        run, evaluation = fit_run(
+    fit = fit_together if started_by_torchrun() else fit_run
+    with TerminalProgress() as progress:
+        found = fit(
             data,
             model,
             out,
             chosen,
             device,
             resume,
-            progress,
-            track,
+            progress=progress,
+            track=track,
             start_from=start_from,
             keep_items=keep_items,
-            world=world,
             export=export,
         )
-    if not world.is_first:
-        return
+    if found is None:
+        return  # the first of several processes prints the result
+    run, evaluation = found
     if evaluation.metrics:
         console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
     say(f"The run is in {run.path}.")

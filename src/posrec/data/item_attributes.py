@@ -1,7 +1,6 @@
 """The columns of a vocabulary (category, brand, price, title, vectors) as the values that models read.
 
-A column is read by its kind, which follows from its values unless it is named, as in
-`price:number`:
+A column is read by its kind, which follows from its values unless it is named, as in `price:number`:
 
     category   every different value is a value
     number     ten ranges with about as many items each are the values
@@ -19,7 +18,7 @@ import torch
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.nn.items.attribute_vectors import Attributes
+from posrec.nn.items.attribute_vectors import AttributeTable
 
 KINDS = ("category", "number", "words", "vector")
 RANGES = 10  # of a number
@@ -29,7 +28,7 @@ NUMBER_NAMES = ("price", "cost", "amount")
 
 
 def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
-    """The columns of a setting such as `category,price:number`, with their kinds; `auto`: all usable.
+    """The columns of a setting such as `category,price:number`, with their kinds; `auto` is every usable column.
 
     >>> chosen_columns("price,title", Vocabulary(["a", "b"], {"price": ["3.50", "12"], "title": ["Red tent", None]}))
     {'price': 'number', 'title': 'words'}
@@ -65,7 +64,7 @@ def kind_of(name: str, values: Sequence[Any]) -> str | None:
     return "words" if is_text and len(set(map(str, present))) > len(present) / 2 else "category"
 
 
-def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: int) -> Attributes:
+def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: int) -> AttributeTable:
     """The attributes of items 1..items; a value of a single item says no more than its id."""
     rows, values, weights, number = [], [], [], 0
     vectors: list[torch.Tensor] = []
@@ -86,7 +85,7 @@ def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: in
             weights += [1 / max(1, len(found))] * len(found)
     entry = torch.tensor(rows, dtype=torch.int64)
     order = entry.sort(stable=True).indices
-    return Attributes(
+    return AttributeTable(
         entry[order],
         torch.tensor(values, dtype=torch.int64)[order],
         torch.tensor(weights)[order],

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over
-from posrec.device import freed_memory_kept
 from posrec.errors import plural
 from posrec.evaluation.metrics import CUTOFFS, RANKING, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.evaluation.metrics import top as top_items
@@ -21,8 +20,8 @@ from posrec.progress import Progress, SilentProgress
 if TYPE_CHECKING:
     import polars as pl
 
-# Floats that are computed at a time, whatever the size of the catalogue. On a CPU 32 MB, which stay in the process from
-# batch to batch; up to 128 MB for FEW_SESSIONS. On a GPU 1 GB, or less if little memory is free.
+# Floats that are computed at a time, whatever the size of the catalogue. On a CPU 32 MB; up to 128 MB for FEW_SESSIONS.
+# On a GPU 1 GB, or less if little memory is free.
 FLOATS_ON_CPU, MOST_FLOATS_ON_CPU, FLOATS_ON_GPU = 8_000_000, 1 << 25, 1 << 28
 MOST_SESSIONS_ON_CPU, MOST_SESSIONS_ON_GPU, FEW_SESSIONS = 2048, 8192, 32  # sessions at a time
 FLOATS_OF_A_PAIR = 8  # numbers that a model may store for each pair of clicks of a session: edges, distances, attention
@@ -82,14 +81,12 @@ def evaluate(
     popularity: Tensor,
     progress: Progress | None = None,
     rank: "Ranker | None" = None,
-    rows: int | None = None,
 ) -> Evaluation:
-    """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks. `rank` ranks in place of the
-    model's scores, where this process has only some of them, or there is no model; `rows` is how many samples are
-    ranked at a time."""
+    """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks. `rank` ranks where there is
+    no model."""
     progress = progress or SilentProgress()
     device = samples.items.device
-    rows = rows or rows_for(samples, items, max_length)
+    rows = rows_for(samples, items, max_length)
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     if rank is not None:
@@ -100,11 +97,10 @@ def evaluate(
         assert model is not None
         ranked = by_prefixes(samples, rows, plain_ranker(model), max_length, top.shape[1])
     done, count = 0, len(samples)
-    with freed_memory_kept():
-        for ids, of_ids, best in ranked:
-            ranks[ids], top[ids] = of_ids, best
-            done += len(ids)
-            progress.update("Evaluating", done, count)
+    for ids, of_ids, best in ranked:
+        ranks[ids], top[ids] = of_ids, best
+        done += len(ids)
+        progress.update("Evaluating", done, count)
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.nn.items.item_table import TableRows
-
 LISTS_AT_A_TIME = 4096  # lists whose vectors are compared at once
 
 
@@ -22,22 +20,14 @@ def novelty(top: Tensor, clicks: Tensor) -> Tensor:
     return -shares.log2().mean()
 
 
-def vector_diversity(top: Tensor, vectors: Tensor, rows: TableRows | None = None) -> Tensor:
-    """The mean of 1 - cos over all pairs of items of a list, by item vectors [n, d].
-
-    `rows` are given if this process has the vectors of some items alone.
-    """
+def vector_diversity(top: Tensor, vectors: Tensor) -> Tensor:
+    """The mean of 1 - cos over all pairs of items of a list, by item vectors [n, d]."""
     units = torch.nn.functional.normalize(vectors.float(), dim=1)
-    if rows is not None:
-        units = torch.cat([units, units.new_zeros(1, units.shape[1])])  # the last row is for all other items
     k = top.shape[1]
     found = []
     for some in torch.split(top, LISTS_AT_A_TIME):
         # The sum over all pairs is |sum of the unit vectors|^2, less the k pairs of an item with itself.
-        columns = some - 1 if rows is None else rows.local(some - 1).clamp(max=len(vectors))
-        sums = units[columns.to(units.device)].sum(1)
-        if rows is not None:
-            sums = rows.summed(sums)
+        sums = units[(some - 1).to(units.device)].sum(1)
         found.append(1 - (sums.square().sum(1) - k) / (k * (k - 1)))
     return torch.cat(found).double().mean()
 
@@ -71,13 +61,12 @@ def list_metrics(
     clicks: Tensor,
     vectors: Tensor | None,
     columns: Mapping[str, Sequence[Any]],
-    rows: TableRows | None = None,
 ) -> dict[str, float]:
     """Every metric whose needs are met: item vectors, or a column `category` or `price`."""
     k = top.shape[1]
     found = {"novelty": novelty(top, clicks), "serendipity": serendipity(top, targets, clicks)}
     if vectors is not None and k > 1:
-        found["diversity"] = vector_diversity(top, vectors, rows)
+        found["diversity"] = vector_diversity(top, vectors)
     if "category" in columns and k > 1:
         found["category_diversity"] = group_diversity(top, numbered(columns["category"], len(clicks)))
     if (prices := as_prices(columns.get("price"), len(clicks))) is not None:

@@ -21,27 +21,17 @@ GAINS: dict[str, Callable[[Tensor], Tensor]] = {
 RANKING = "all items, ties against the target"  # what `ranks_of` computes, as metrics.json names it
 
 
-def ranks_of(
-    scores: Tensor,
-    targets: Tensor,
-    start: int = 0,
-    items: int | None = None,
-    total: Callable[[Tensor], Tensor] = lambda values: values,
-) -> Tensor:
-    """scores [B, n] (column i is item start + i + 1), targets [B] -> ranks [B].
+def ranks_of(scores: Tensor, targets: Tensor) -> Tensor:
+    """scores [B, n] (column i is item i + 1), targets [B] -> ranks [B].
 
     The rank is one more than the number of other items that score as much or more. A target outside
-    1..n, or whose score is not finite, ranks past all items and past every K. If several processes
-    have some columns each, `items` counts all items, and `total` adds up over the processes.
+    1..n, or whose score is not finite, ranks past all items and past every K.
     """
-    items, width = items or scores.shape[1], scores.shape[1]
+    items = scores.shape[1]
     reachable = (targets >= 1) & (targets <= items)
-    column = targets - 1 - start
-    of_target = scores.gather(1, column.clamp(0, width - 1)[:, None])
-    if width < items:
-        of_target = total(torch.where((column >= 0) & (column < width), of_target[:, 0], 0))[:, None]
+    of_target = scores.gather(1, (targets - 1).clamp(0, items - 1)[:, None])
     # All but the smaller ones, not the greater or equal ones: a score that is not a number counts against the target.
-    smaller = total((scores < of_target).sum(1, dtype=torch.int32))  # int32: a third faster to add up than int64
+    smaller = (scores < of_target).sum(1, dtype=torch.int32)  # int32: a third faster to add up than int64
     found = reachable & of_target[:, 0].isfinite()
     return torch.where(found, items - smaller.long(), max(items, *CUTOFFS) + 1)
 

@@ -28,8 +28,7 @@ from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec, find_spec, model_name, short_name, with_own_encoding
 from posrec.progress import Progress, SilentProgress, default_progress
-from posrec.training.distributed.world import World
-from posrec.training.loop import Place, evaluate_on, train
+from posrec.training.loop import Training, TrainingContext, evaluate_on
 from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -207,14 +206,15 @@ class Search:
         training.check()
         device = choose_device(self.device)
         torch.manual_seed(training.seed)
-        network = build_network(self.spec, model_config, data, World())
+        network = build_network(self.spec, model_config, data)
         if isinstance(network, CountingModel):
             part = data.fitting
             network.count(part.items[: part.clicks], part.offsets)
             return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[self.metric])
         assert isinstance(network, SessionModel)
         with tempfile.TemporaryDirectory() as scratch:
-            return train(network, data, training, Place(Path(scratch), device, progress, resumable=False)).best
+            context = TrainingContext(Path(scratch), device, progress, resumable=False)
+            return Training(network, data, training, context).run().best
 
 
 # What a trial is given: its number, its settings, and the trials that had finished when it was proposed.

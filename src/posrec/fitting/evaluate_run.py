@@ -19,7 +19,6 @@ from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import METRICS, RANKS, Run, open_finished
 from posrec.runs.run import load_run, write_evaluation
-from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.loop import evaluate_on
 
 
@@ -68,8 +67,7 @@ def evaluate_run(
     if match_ids:
         return evaluate_matched(run, data, chosen, progress)
     outcome = rank_test_part(model, data, chosen, progress)
-    if world_of(model).is_first:
-        write_evaluation(run, outcome.as_json(), outcome.ranks)
+    write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
 
@@ -132,7 +130,7 @@ def rank_test_part(model: Model, data: PreparedDataset, device: torch.device, pr
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
     targets, columns = data.test.items[places].long(), data.vocabulary.columns
-    of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns, sharded_rows_of(model))
+    of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
     return replace(outcome, of_lists=of_lists, dataset=data.fingerprint)
 
 

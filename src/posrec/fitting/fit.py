@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,16 +25,13 @@ from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_encoding
-from posrec.progress import Progress, default_progress
+from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.beginning import begin_run, differences, is_new_run, run_config
+from posrec.runs.beginning import begin_run, is_new_run, run_config
 from posrec.runs.folder import POPULARITY, Run
 from posrec.runs.run import finish_run, load_run
-from posrec.training.checkpoint import load_weights
-from posrec.training.distributed.rows import keep_own_rows
-from posrec.training.distributed.world import World, entered_by_first
-from posrec.training.loop import Place, train
+from posrec.training.loop import Training, TrainingContext
 from posrec.training.settings import Settings
 from posrec.training.training_log import EVENTS, LOG
 
@@ -97,8 +94,8 @@ def fit_run(
     resumable: bool = True,
     start_from: str | Path | Run | None = None,
     keep_items: bool = False,
-    world: World | None = None,
     export: bool = True,
+    training: type[Training] = Training,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
@@ -111,10 +108,8 @@ def fit_run(
         resumable: save checkpoints.
         start_from: as for `posrec.fit`; settings that are not given are then the run's own, at a tenth of its learning
             rate.
-        world: the processes that train together (docs/scaling.md), each of which calls this function; the first
-            writes the run. The model of the run that is returned holds the item vectors of its process alone.
-        export: write the export for serving too, as the last step, which takes some seconds (docs/serving.md). A run
-            that several processes train has none; `posrec export` adds it.
+        export: write the export for serving too, as the last step, which takes some seconds (docs/serving.md).
+        training: how a model is trained; `fit_together` gives another class.
 
     Returns:
         The run, and its evaluation on the test part; without metrics if the dataset has no test part.
@@ -124,39 +119,60 @@ def fit_run(
         RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
         RunFailed: if the loss was not a number.
     """
-    world, progress = world or World(), progress or default_progress()
-    place = Place(Path(out), choose_device(device), progress, resume, track, resumable, world)
-    job = plan_job(data, model, settings or {}, start_from, keep_items, world, progress)
+    progress = progress or default_progress()
+    context = TrainingContext(Path(out), choose_device(device), progress, resume, track, resumable)
+    job = plan_fit(data, model, settings or {}, start_from, keep_items, progress)
     if track:
         imported("torch.utils.tensorboard", "--track", "track")  # fail before the training rather than in it
     with out_of_memory_hint(advice(job)):
-        torch.manual_seed(job.training.seed)
-        network = job.build()  # what can't be built is refused before anything is written
-        start, config = warm_start(job, progress), job.config()
-        check_same_in_all(config, place)
-        with run_folder(job, config, place):
-            if isinstance(network, SessionModel) and job.training.protocol == "refit":
-                del network  # two models are built in its place, one after the other
-                train_refit(cast(Callable[[], SessionModel], job.build), job.data, job.training, place, start)
-            else:
-                learn(job, network, start, place)
-            if world.is_first:
-                finish_run(place.run)
-        run = open_run(job, config, place)
+        start = warm_start(job, progress)
+        with run_folder(job, context):
+            learn(job, start, context, training)
+            finish_run(context.run)
+        encoding = getattr(job.model_config, "encoding", None)
+        run = load_run(context.run, job.spec, encoding if isinstance(encoding, OwnEncoding) else None)
         if job.data.test.sessions:
             evaluation = evaluate_run(run, job.data, device, progress)
         else:
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
             evaluation = Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
-    if export and world.is_alone:
+    if export:
         add_export(run, progress)
-    elif export and world.is_first:
-        progress.message(f"posrec export {place.run} adds the export for serving")
     return run, evaluation
 
 
+def fit_together(
+    data: PreparedDataset,
+    model: str | ModelSpec | None,
+    out: str | Path,
+    settings: dict[str, Any],
+    device: str = "auto",
+    resume: bool = False,
+    start_from: str | Path | Run | None = None,
+    keep_items: bool = False,
+    **options: Any,
+) -> tuple[Run, Evaluation] | None:
+    """`fit_run`, in each of the processes that torchrun has started.
+
+    The first process writes the run and returns it. The others take part in the training and return None; a model that
+    counts needs no help.
+    """
+    from posrec.training.distributed import SharedTraining, several_processes
+
+    with several_processes(device) as is_first:
+        if is_first:
+            options |= {"start_from": start_from, "keep_items": keep_items, "training": SharedTraining}
+            return fit_run(data, model, out, settings, device, resume, **options)
+        context = TrainingContext(Path(out), choose_device(device), SilentProgress(), resume, writes=False)
+        job = plan_fit(data, model, settings, start_from, keep_items, context.progress)
+        if job.spec.is_trained:
+            with out_of_memory_hint(advice(job)):
+                learn(job, warm_start(job, context.progress), context, SharedTraining)
+        return None
+
+
 @dataclass(frozen=True)
-class Job:
+class FitJob:
     """What is trained: a model with its settings, on a dataset, from the weights of another run or from random ones."""
 
     name: str
@@ -165,14 +181,13 @@ class Job:
     training: Settings
     data: PreparedDataset
     before: Run | None
-    world: World
 
     @property
     def items(self) -> int:
         return items_of(self.model_config, self.data)
 
     def build(self) -> Model:
-        return build_network(self.spec, self.model_config, self.data, self.world)
+        return build_network(self.spec, self.model_config, self.data)
 
     def config(self) -> dict[str, Any]:
         """The config.json of the run."""
@@ -180,18 +195,15 @@ class Job:
         return {**run_config(self.name, self.model_config, self.training, self.data, self.items), **more}
 
 
-def plan_job(
+def plan_fit(
     data: PreparedDataset,
     model: str | ModelSpec | None,
     settings: dict[str, Any],
     start_from: str | Path | Run | None,
     keep_items: bool,
-    world: World,
     progress: Progress,
-) -> Job:
+) -> FitJob:
     """Choose the model and its settings, and raise an InputError for what can't be trained."""
-    if not world.is_alone and start_from is not None:
-        raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
     settings = with_own_encoding(settings)
     before = open_start(start_from, model, settings.get("encoding"))
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
@@ -208,14 +220,12 @@ def plan_job(
         configs = inherited_settings(before, spec)
     model_config, training = split_settings(settings, *configs)
     training.check()
-    if not world.is_alone and not spec.is_trained:
-        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
     if spec.is_trained and training.protocol != "paper":
         require_validation_part(data)
-    return Job(name, spec, model_config, training, data, before, world)
+    return FitJob(name, spec, model_config, training, data, before)
 
 
-def warm_start(job: Job, progress: Progress) -> WarmStart | None:
+def warm_start(job: FitJob, progress: Progress) -> WarmStart | None:
     """The start from the weights of another run, if there is one."""
     if job.before is None:
         return None
@@ -225,27 +235,21 @@ def warm_start(job: Job, progress: Progress) -> WarmStart | None:
     return start
 
 
-def learn(job: Job, network: Model, start: WarmStart | None, place: Place) -> None:
+def learn(job: FitJob, start: WarmStart | None, context: TrainingContext, training: type[Training]) -> None:
     """Count or train, and write the weights."""
+    torch.manual_seed(job.training.seed)
+    if job.spec.is_trained and job.training.protocol == "refit":
+        build = cast(Callable[[], SessionModel], job.build)
+        train_refit(build, job.data, job.training, context, start, training)
+        return
+    network = job.build()
     if isinstance(network, CountingModel):
         network.count(job.data.train.items, job.data.train.offsets)
-        save_tensors(place.run / WEIGHTS, network.state_dict(), {})
+        save_tensors(context.run / WEIGHTS, network.state_dict(), {})
     elif isinstance(network, SessionModel):
-        train(network, job.data, job.training, place, start=start)
+        training(network, job.data, job.training, context, start).run()
     else:
         raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
-
-
-def open_run(job: Job, config: dict[str, Any], place: Place) -> Run:
-    """The finished run. Where several processes trained it, its model holds the item vectors of this one alone."""
-    if place.world.is_alone:
-        encoding = getattr(job.model_config, "encoding", None)
-        return load_run(place.run, job.spec, encoding if isinstance(encoding, OwnEncoding) else None)
-    network = keep_own_rows(job.spec.build(job.items, job.model_config), place.world)
-    assert isinstance(network, SessionModel)
-    load_weights(place.run, network.to(place.device).eval())
-    popularity = torch.bincount(job.data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
-    return Run(place.run, lambda: network, job.data.vocabulary, config, popularity.numpy())
 
 
 def items_of(model_config: Any, data: PreparedDataset) -> int:
@@ -253,12 +257,10 @@ def items_of(model_config: Any, data: PreparedDataset) -> int:
     return data.recommendable_items if getattr(model_config, "attributes", None) else data.train_items
 
 
-def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset, world: World) -> Model:
-    """The model for the items of a dataset. Of several processes that train together, each holds its own items."""
+def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Model:
+    """The model for the items of a dataset."""
     items = items_of(model_config, data)
     network = spec.build(items, model_config)
-    if not world.is_alone:
-        network = keep_own_rows(network, world)
     if columns := getattr(model_config, "attributes", None):
         assert isinstance(network, SessionModel)
         network.describe(encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items))
@@ -274,31 +276,14 @@ def require_validation_part(data: PreparedDataset) -> None:
         )
 
 
-def check_same_in_all(config: dict[str, Any], place: Place) -> None:
-    """Raise an InputError, the same in every process, unless all have the same dataset and settings."""
-    world = place.world
-    first, *others = [world.of_process(config, place.device, rank) for rank in range(world.size)]
-    for rank, other in enumerate(others, start=1):
-        if differing := differences(first, other, "is", "and"):
-            raise InputError(
-                f"process 0 and process {rank} of the training have different data or options: {differing}; give all "
-                "processes the same command, and copies of one prepared dataset"
-            )
-
-
 @contextmanager
-def run_folder(job: Job, config: dict[str, Any], place: Place) -> Iterator[None]:
-    """Begin the run or continue it, in the first process; no other process trains in its folder during the block."""
-    run, world = place.run, place.world
-    if place.resume and world.is_first and not (run / RUN).exists():
-        place.progress.message(f"{run} has no run to resume; a new one is trained")
-    with ExitStack() as stack:
-        with entered_by_first(world, place.device):
-            if world.is_first:
-                stack.enter_context(one_writer(run))
-                is_new = is_new_run(run, config, place.resume)
-                stack.enter_context(remove_run_that_never_started(run, is_new))
-                begin_run(run, config, job.data)
+def run_folder(job: FitJob, context: TrainingContext) -> Iterator[None]:
+    """Begin the run or continue it; no other process trains in its folder during the block."""
+    run, config = context.run, job.config()
+    if context.resume and not (run / RUN).exists():
+        context.progress.message(f"{run} has no run to resume; a new one is trained")
+    with one_writer(run), remove_run_that_never_started(run, is_new_run(run, config, context.resume)):
+        begin_run(run, config, job.data)
         yield
 
 
@@ -316,7 +301,7 @@ def remove_run_that_never_started(path: Path, is_new: bool) -> Iterator[None]:
         raise
 
 
-def advice(job: Job) -> str:
+def advice(job: FitJob) -> str:
     """What a user can do if the run does not fit into memory."""
     if not job.spec.is_trained:
         return "train on less: posrec prepare --fraction keeps the most recent part"

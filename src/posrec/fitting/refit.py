@@ -14,7 +14,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import plural
 from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
-from posrec.training.loop import Place, TrainingState, train
+from posrec.training.loop import Training, TrainingContext
 from posrec.training.settings import Settings
 from posrec.training.start import Start
 from posrec.training.training_log import LOG
@@ -27,37 +27,42 @@ def train_refit(
     build: Callable[[], SessionModel],
     data: PreparedDataset,
     settings: Settings,
-    place: Place,
-    start: Start | None = None,
-) -> TrainingState:
-    """As `loop.train`, in two parts; `build` makes a new model. A run that is resumed continues in whichever part it
-    was."""
-    chosen = place.run / CHOSEN
-    epochs = int(read_json(chosen)["epochs"]) if chosen.exists() else 0
-    epochs = place.world.of_process(epochs, place.device)
-    if not epochs:
-        epochs = choose_epochs(build, data, settings, place, start)
-    if place.world.is_first:
-        shutil.rmtree(place.run / SELECTION, ignore_errors=True)
-    place.progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
+    context: TrainingContext,
+    start: Start | None,
+    training: type[Training],
+) -> None:
+    """Train twice; `build` makes a new model. A run that is resumed continues in whichever part it was."""
+    chosen = context.run / CHOSEN
+    if chosen.exists():
+        epochs = int(read_json(chosen)["epochs"])
+    else:
+        epochs = choose_epochs(build, data, settings, context, start, training)
+    if context.writes:
+        shutil.rmtree(context.run / SELECTION, ignore_errors=True)
+    context.progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
-    return train(build(), data, settings, place, epochs, start)
+    training(build(), data, settings, context, start).run(epochs)
 
 
 def choose_epochs(
-    build: Callable[[], SessionModel], data: PreparedDataset, settings: Settings, place: Place, start: Start | None
+    build: Callable[[], SessionModel],
+    data: PreparedDataset,
+    settings: Settings,
+    context: TrainingContext,
+    start: Start | None,
+    training: type[Training],
 ) -> int:
     """Train under early stopping and write the best epoch, which is returned, to `selection.json`; its log is kept in
     that of the run."""
-    run, folder = place.run, place.run / SELECTION
-    if place.world.is_first:
+    run, folder = context.run, context.run / SELECTION
+    if context.writes:
         folder.mkdir(exist_ok=True)
     torch.manual_seed(settings.seed)
     stopped_early = replace(settings, protocol="early-stop")
-    state = train(build(), data, stopped_early, replace(place, run=folder, track=False), start=start)
-    if not place.world.is_first:
-        return state.best_epoch
-    lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
-    write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
-    write_json(run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best})
+    within = replace(context, run=folder, track=False)
+    state = training(build(), data, stopped_early, within, start).run()
+    if context.writes:
+        lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
+        write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
+        write_json(run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best})
     return state.best_epoch

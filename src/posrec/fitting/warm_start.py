@@ -28,17 +28,17 @@ from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
 from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
-from posrec.io import WEIGHTS, Continuation
+from posrec.io import CONTINUATION, WEIGHTS
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.items.attribute_vectors import mean_by_attributes
 from posrec.nn.items.coclicks import co_clicks
-from posrec.nn.items.item_table import ItemTable, TableRows
+from posrec.nn.items.item_table import ItemTable, padded_rows
 from posrec.runs.folder import Run, read_config
 from posrec.runs.run import load_run
 from posrec.training.settings import Settings
-from posrec.training.start import Start, set_moments
+from posrec.training.start import Continuation, Start, set_moments
 
 CO_CLICK_WINDOW = 2  # items clicked at most so far apart are co-clicked
 ROUNDS_OF_NEIGHBOURS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
@@ -61,11 +61,12 @@ class WarmStart(Start):
                 f"{self.run.path} knows none of the items of the dataset, so there is nothing to start from; "
                 "check that both logs have the same item ids"
             )
+        assert self.continuation  # a damaged file is refused here, before anything is written
 
-    @property
+    @cached_property
     def continuation(self) -> Continuation:
         assert self.run.continuation is not None  # every run of a trained model has one
-        return self.run.continuation
+        return Continuation.of_file(self.run.path / CONTINUATION, *self.run.continuation)
 
     @cached_property
     def old_rows(self) -> Tensor:
@@ -99,7 +100,7 @@ class WarmStart(Start):
         old, weights = self.run.model.state_dict(), model.saved_weights()
         of_items = item_tables(model)
         parameters = {name for name, _ in model.named_parameters()}
-        sizes = (self.items, TableRows(self.items).total)
+        sizes = (self.items, padded_rows(self.items))
         for name, new in weights.items():
             before = old.get(name)
             if name not in parameters and new.dim() and len(new) in sizes:

@@ -8,7 +8,6 @@ from posrec.io.files import (
     CONTINUATION,
     STATE,
     WEIGHTS,
-    Continuation,
     load_tensors,
     os_error_in,
     parse_json,

@@ -1,13 +1,11 @@
 """Text, JSON, arrays and tensors: files that are replaced whole or not at all, and read with errors that name them."""
 
 import json
-import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -20,18 +18,10 @@ from posrec.errors import InputError
 from posrec.io.unfinished import flush, temporary
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 # Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs besides the weights.
 WEIGHTS, STATE, CONTINUATION = "model.safetensors", "state.safetensors", "continuation.safetensors"
-
-ALIGNED = 8  # bytes; the content of a safetensors file begins at a multiple of this
-# The names of torch's dtypes in these files.
-FORMAT_NAMES = {"torch.bfloat16": "BF16", "torch.bool": "BOOL"}
-FORMAT_NAMES |= {f"torch.float{bits}": f"F{bits}" for bits in (16, 32, 64)}
-FORMAT_NAMES |= {f"torch.int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)}
-FORMAT_NAMES |= {f"torch.uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)}
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -149,41 +139,27 @@ def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
 
 def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]) -> None:
     """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never executes anything."""
-    order = in_file_order(tensors)
-    kinds = {name: (tensors[name].dtype, tuple(tensors[name].shape)) for name in order}
-    write_tensors(path, kinds, (tensors[name] for name in order), about)
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with whole_file(path, overwrite=True) as unfinished:
+        try:
+            save_file(separate(tensors), unfinished, {"about": json.dumps(about)})
+        except SafetensorError as error:
+            raise os_error_in(error) or error from None
 
 
-def in_file_order(tensors: "Mapping[str, Tensor]") -> list[str]:
-    """Names of tensors in the order of their content in a file: the largest numbers first, so that all are aligned."""
-    return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-
-
-def write_tensors(
-    path: Path,
-    kinds: "Mapping[str, tuple[torch.dtype, tuple[int, ...]]]",
-    blocks: "Iterable[Tensor]",
-    about: dict[str, Any],
-) -> None:
-    """Replace a safetensors file by one with tensors of these dtypes and shapes. Their content comes in blocks of rows,
-    one after the other, so that it need not be in memory as a whole; the safetensors library can't write it so."""
-    import torch
-
-    header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about)}}
-    end = 0
-    for name, (dtype, shape) in kinds.items():
-        if str(dtype) not in FORMAT_NAMES:
-            raise InputError(f"{name} is a tensor of {dtype}, which safetensors files do not hold")
-        begin, end = end, end + dtype.itemsize * math.prod(shape)
-        header[name] = {"dtype": FORMAT_NAMES[str(dtype)], "shape": list(shape), "data_offsets": [begin, end]}
-    content = json.dumps(header).encode()
-    content += b" " * (-len(content) % ALIGNED)
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
-        file.write(len(content).to_bytes(8, "little") + content)
-        for block in blocks:
-            file.write(block.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        if file.tell() != 8 + len(content) + end:
-            raise ValueError(f"{path}: {file.tell()} bytes were written, and its header announces {end} after itself")
+def separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """The tensors in memory of the CPU that no two of them share, as safetensors requires: a model may use one weight
+    under two names."""
+    found = {}
+    memory = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        begin = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if begin in memory else tensor
+        memory.add(begin)
+    return found
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
@@ -206,19 +182,3 @@ def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[
         return tensors, json.loads(header["__metadata__"]["about"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path} can't be read ({error}); it is damaged or was not written by posrec") from None
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """What a later training needs besides the weights."""
-
-    # Adam's second moments by the name of the weight: their mean over each row, [rows]; of a vector or a number all.
-    moments: "Mapping[str, Tensor]"
-    trained_until: int  # when the training session began that began last
-
-    def about(self) -> dict[str, int]:
-        """What the file holds besides the moments."""
-        return {"trained_until": self.trained_until}
-
-    def save(self, run: Path) -> None:
-        save_tensors(run / CONTINUATION, dict(self.moments), self.about())

@@ -1,7 +1,7 @@
 """Item vectors smoothed over a graph of items: X = E + w A E.
 
 Row i of A has the entries `offsets[i] .. offsets[i + 1] - 1` of `columns` and `values`. A program computes one row of X
-and has several rows of E under way at a time. Where E comes in parts, w A E of a part is added to what is given.
+and has several rows of E under way at a time.
 """
 
 import torch
@@ -17,13 +17,13 @@ ENTRIES = 8  # rows of E that a program loads at once
 
 @triton.jit
 def smooth_kernel(
-    table, added_to, offsets, columns, values, smoothed, weight, d: tl.constexpr, D: tl.constexpr, ENTRIES: tl.constexpr
+    table, offsets, columns, values, smoothed, weight, d: tl.constexpr, D: tl.constexpr, ENTRIES: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     entry, column = tl.arange(0, ENTRIES), tl.arange(0, D)
     in_width = column < d
     begin, end = tl.load(offsets + row), tl.load(offsets + row + 1)
-    own = tl.load(added_to + row * d + column, mask=in_width, other=0.0)
+    own = tl.load(table + row * d + column, mask=in_width, other=0.0)
     near = tl.zeros([D], tl.float32)
     for start in range(begin, end, ENTRIES):
         there = start + entry < end
@@ -36,25 +36,19 @@ def smooth_kernel(
 
 
 @operation("posrec::smooth")
-def smooth(
-    table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor, added_to: Tensor | None = None
-) -> Tensor:
-    """E [n, d], offsets [rows + 1], columns and values of A's entries -> X [rows, d]. The product is added to the
-    tensor `added_to`, by default E."""
+def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """E [rows, d], offsets [rows + 1], columns and values of A's entries -> X [rows, d]."""
     table = table.contiguous()
-    added_to = table if added_to is None else added_to.contiguous()
-    smoothed = torch.empty_like(added_to)
-    rows, d = added_to.shape
+    smoothed = torch.empty_like(table)
+    rows, d = table.shape
     wide = block_of(d)
     # With one warp for each 128 columns a thread sums its own columns, and no sum crosses threads.
     launch(smooth_kernel, rows)(
-        table, added_to, offsets, columns, values, smoothed, weight, d, wide, ENTRIES, num_warps=max(1, wide // 128)
+        table, offsets, columns, values, smoothed, weight, d, wide, ENTRIES, num_warps=max(1, wide // 128)
     )
     return smoothed
 
 
 @smooth.register_fake
-def _(
-    table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor, added_to: Tensor | None = None
-) -> Tensor:
-    return table.new_empty((table if added_to is None else added_to).shape)
+def _(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    return table.new_empty(table.shape)

@@ -18,7 +18,7 @@ from posrec.config import check_settings
 from posrec.encodings.schemes import OwnEncoding
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
-from posrec.nn.items.attribute_vectors import Attributes
+from posrec.nn.items.attribute_vectors import AttributeTable
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.items.own_items import OwnItems
 from posrec.nn.packing import Packing, pack
@@ -27,7 +27,8 @@ from posrec.nn.packing import Packing, pack
 class Model(nn.Module):
     """The base class of both kinds of models: it scores all items for a batch of sessions."""
 
-    # Whether `SessionModel.encode` returns a term for the session's own items. Scores are then log probabilities.
+    # Whether `SessionModel.batch_vectors` returns a term for the session's own items. Scores are then log
+    # probabilities.
     has_own_items = False
     # Whether what is computed at a click depends on the clicks up to it alone, so that one pass over a session gives
     # the vectors of all its prefixes (`SessionBatch.every_click`).
@@ -77,7 +78,7 @@ class Model(nn.Module):
         return {}
 
 
-class Encoded(NamedTuple):
+class BatchVectors(NamedTuple):
     """What a trained model computes for a batch."""
 
     sessions: Tensor  # [B, d] session vectors
@@ -90,8 +91,8 @@ class SessionModel(Model):
 
     A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for the scores, keeps it
     in `self.embedding` and implements `vectors`: the table's gradient is then computed in one tensor instead of two
-    that have to be added. A model with a term for the session's own items implements `encode`, and `vectors` as its
-    first two results.
+    that have to be added. A model with a term for the session's own items implements `batch_vectors`, and `vectors` as
+    its first two results.
     """
 
     embedding: ItemTable
@@ -101,7 +102,7 @@ class SessionModel(Model):
         if cls.session_vectors is SessionModel.session_vectors and cls.vectors is SessionModel.vectors:
             raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
 
-    def describe(self, attributes: Attributes) -> None:
+    def describe(self, attributes: AttributeTable) -> None:
         """Called before training with the attributes of the items, if the setting `attributes` of the model's config
         names some; a config without that setting has no attributes."""
         raise NotImplementedError
@@ -123,22 +124,22 @@ class SessionModel(Model):
         its end."""
         return self.session_vectors(batch), self.item_vectors()
 
-    def encode(self, batch: SessionBatch) -> Encoded:
+    def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
         """Session vectors, item vectors and the term for the session's own items, if the model has one."""
-        return Encoded(*self.vectors(batch))
+        return BatchVectors(*self.vectors(batch))
 
     def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
-        """What `encode` returns, without the item vectors: all that a search needs of a batch."""
+        """What `batch_vectors` returns, without the item vectors: all that a search needs of a batch."""
         if not self.has_own_items:
             return self.session_vectors(batch), None
-        sessions, _, own = self.encode(batch)
+        sessions, _, own = self.batch_vectors(batch)
         return sessions, own
 
     def scores(self, batch: SessionBatch) -> Tensor:
         """Products of session and item vectors; log probabilities where there is a term for the session's own items."""
         if not self.has_own_items:
             return self.session_vectors(batch) @ self.item_vectors().T
-        sessions, table, own = self.encode(batch)
+        sessions, table, own = self.batch_vectors(batch)
         assert own is not None
         return own.log_chances_of_all(sessions @ table[: self.items].T)
 

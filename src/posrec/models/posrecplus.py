@@ -29,13 +29,13 @@ from torch.nn import functional
 
 from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import learned_table, look_up
-from posrec.models.base import Encoded, SessionModel
+from posrec.models.base import BatchVectors, SessionModel
 from posrec.models.seen_clicks import every_click, last_clicks, returns
 from posrec.models.session_reader import MOST_CLICKS, PARTS, Clicks, SessionReader
 from posrec.nn.batch import SessionBatch
-from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors
+from posrec.nn.items.attribute_vectors import AttributeTable, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
-from posrec.nn.items.item_table import ItemTable
+from posrec.nn.items.item_table import ItemTable, look_up_and_table, padded_rows
 from posrec.nn.items.own_items import LOG_OF_NO_CHANCE, REPEAT, OwnItems
 from posrec.nn.items.trends import Trends
 from posrec.nn.layers.transformer import Dropout
@@ -135,11 +135,11 @@ class PosRecPlus(SessionModel):
 
     def __init__(self, items: int, config: PosRecPlusConfig) -> None:
         super().__init__(items, config)
-        d = config.d
+        d, rows = config.d, padded_rows(items)
         self.embedding = ItemTable(items, d)
-        self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None
+        self.attributes = AttributeVectors(rows, d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
-        self.trends = Trends(self.embedding.rows) if config.trend else None
+        self.trends = Trends(rows) if config.trend else None
         self.reader = SessionReader(config)
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
@@ -152,18 +152,17 @@ class PosRecPlus(SessionModel):
     def encoding(self) -> nn.Module:
         return self.reader.encoding
 
-    def describe(self, attributes: Attributes) -> None:
+    def describe(self, attributes: AttributeTable) -> None:
         assert self.attributes is not None
         self.attributes.describe(attributes)
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         if self.attributes is not None and self.attributes.is_described:
-            rows = self.embedding.rows
-            clicked = torch.zeros(len(rows) + 1, dtype=torch.bool)
-            clicked[rows.local(items[offsets[0] : offsets[-1]].long() - 1).cpu()] = True
+            clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
+            clicked[items[offsets[0] : offsets[-1]].long().cpu() - 1] = True
             with torch.no_grad():
-                self.embedding.weight[~clicked[:-1]] = 0  # an item without clicks is what its attributes say
-        self.co_clicks.count(items, offsets, self.embedding.rows)
+                self.embedding.weight[~clicked] = 0  # an item without clicks is what its attributes say
+        self.co_clicks.count(items, offsets, self.items)
         if self.trends is not None:
             self.trends.count(items, offsets)
 
@@ -197,46 +196,46 @@ class PosRecPlus(SessionModel):
         return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def item_vectors(self) -> Tensor:
-        return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.items_here]
+        return self.with_trend(self.scored(self.smoothed()))[: self.items]
 
     def similarity_vectors(self) -> Tensor:
-        return self.smoothed()[: self.embedding.rows.items_here]
+        return self.smoothed()[: self.items]
 
     def scored(self, vectors: Tensor) -> Tensor:
         """The vectors whose product is the score: of length one, so that it is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.config.cosine else vectors
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        sessions, table, _ = self.encode(batch)
+        sessions, table, _ = self.batch_vectors(batch)
         return sessions, table
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         return self.sessions_and_own_items(batch)[0]
 
-    def encode(self, batch: SessionBatch) -> Encoded:
-        sessions, smoothed, own = self.encode_sessions(batch)
-        return Encoded(sessions, self.with_trend(self.scored(smoothed), batch), own)
+    def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
+        sessions, smoothed, own = self.unscaled_vectors(batch)
+        return BatchVectors(sessions, self.with_trend(self.scored(smoothed), batch), own)
 
     def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
-        sessions, _, own = self.encode_sessions(batch)
+        sessions, _, own = self.unscaled_vectors(batch)
         return sessions, own
 
-    def encode_sessions(self, batch: SessionBatch) -> Encoded:
-        """As `encode`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
+    def unscaled_vectors(self, batch: SessionBatch) -> BatchVectors:
+        """As `batch_vectors`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
         clicks = self.clicks_of(batch)
-        x, table = self.embedding.rows.look_up_and_table(self.smoothed(self.training), clicks.numbers)
+        x, table = look_up_and_table(self.smoothed(self.training), clicks.numbers, self.items)
         read = self.reader(self.item_dropout(x), clicks)
         h = sum_of(read.parts)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
         if self.trends is not None:
             sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
         if self.repeat is None:
-            return Encoded(sessions, table, None)
+            return BatchVectors(sessions, table, None)
         own = self.repeat(clicks, *(self.repeat_dropout(one) for one in (x, read.hidden, h)))
         if not batch.every_click:
             vectors = self.with_trend(self.scored(x), batch, (clicks.numbers - 1).clamp(min=0))
             own = replace(own, products=(sessions[:, None] * clicks.asked.of(vectors)).sum(2))
-        return Encoded(sessions, table, own)
+        return BatchVectors(sessions, table, own)
 
     def clicks_of(self, batch: SessionBatch) -> Clicks:
         packing = batch.packing
@@ -250,7 +249,7 @@ class PosRecPlus(SessionModel):
 
     def input_vectors(self, clicks: Clicks) -> Tensor:
         """x [T, d]."""
-        return self.embedding.rows.look_up_and_table(self.smoothed(), clicks.numbers)[0]
+        return look_up_and_table(self.smoothed(), clicks.numbers, self.items)[0]
 
     def with_trend(self, vectors: Tensor, batch: SessionBatch | None = None, rows: Tensor | None = None) -> Tensor:
         """Vectors of all items, or of those in `rows` of the table, with the columns of the trend."""

@@ -27,7 +27,6 @@ from posrec.encodings.schemes import learned_table, look_up, make_encoding
 from posrec.encodings.split import require_split, split
 from posrec.models.seen_clicks import Returns, SeenClicks
 from posrec.nn.layers.gated_graph import gru_update
-from posrec.nn.layers.matmul import batched_product
 from posrec.nn.layers.transformer import TransformerLayer, has_kernel, kernel_attention
 from posrec.nn.packing import Packing, constants
 
@@ -125,9 +124,8 @@ class CausalLayer(TransformerLayer):
             keys, values = self.in_slots(read.of_clicks, packing)
             weights = self.dropout(attention_weights(queries, keys, near, clicks, packing))
             one_after_other = weights.view(packing.sessions, self.heads, -1, packing.longest)  # [B, heads, I A, L]
-            sums = batched_product(one_after_other, values).view(
-                packing.sessions, self.heads, -1, *constants(x.shape[1:2]), self.d_head
-            )
+            sums = one_after_other @ values
+            sums = sums.view(packing.sessions, self.heads, -1, *constants(x.shape[1:2]), self.d_head)
             sums = sums + torch.einsum("bhiaw,whe->bhiae", by_distance(weights, clicks, packing), near_values)
             attended = from_slots(sums, clicks, packing)
         return self.with_attended(x.flatten(0, 1), attended.flatten(0, 1)).view(-1, *constants(x.shape[1:]))
@@ -180,7 +178,7 @@ def attention_weights(queries: Tensor, keys: Tensor, near: Tensor, clicks: SeenC
     asking, near = (packing.to_slots(part) if clicks.is_every else part[:, None] for part in (queries, near))
     asking, near = (part.permute(0, 3, 1, 2, 4) for part in (asking, near))  # [B, heads, I, A, ...]
     askers, heads, d_head = constants(queries.shape[1:])
-    logits = batched_product(asking.reshape(packing.sessions, heads, -1, d_head), keys.transpose(2, 3))
+    logits = asking.reshape(packing.sessions, heads, -1, d_head) @ keys.transpose(2, 3)
     logits = logits.view(packing.sessions, heads, -1, askers, packing.longest) / math.sqrt(d_head)
     logits = logits + near.gather(4, distance.clamp(min=0).expand_as(near))
     return logits.masked_fill(distance < 0, -math.inf).softmax(-1)

@@ -97,7 +97,7 @@ def own_parts_of(model: Model, batch: SessionBatch, items: Tensor) -> tuple[dict
     """
     if not isinstance(model, SessionModel) or not model.has_own_items:
         return {}, None
-    sessions, table, own = model.encode(batch)
+    sessions, table, own = model.batch_vectors(batch)
     assert own is not None
     products = sessions @ table[: model.items].T  # [1, n]
     normalisation = (own.explore - own.log_normaliser(products.logsumexp(1))).expand(len(items))

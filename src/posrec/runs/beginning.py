@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
@@ -15,6 +14,7 @@ from posrec.io import RUN, write_json, write_text
 from posrec.io.unfinished import LOCK, UNFINISHED
 from posrec.runs.folder import POPULARITY, SCHEMA, read_config
 from posrec.runs.run import write_popularity
+from posrec.version import __version__
 
 
 def run_config(name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def run_config(name: str, model_config: Any, settings: Any, data: PreparedDatase
         "training": asdict(settings),
         "dataset": data.fingerprint,
         "trained_until": data.trained_until,
-        "posrec": posrec.__version__,
+        "posrec": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

@@ -32,7 +32,6 @@ from posrec.io import (
     CONTINUATION,
     RUN,
     WEIGHTS,
-    Continuation,
     FolderReader,
     read_json,
     require_folder,
@@ -41,6 +40,8 @@ from posrec.io.folders import read_checksums
 from posrec.io.unfinished import locked
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from posrec.models.base import Model
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
@@ -65,7 +66,8 @@ class Run:
         popularity: [n] training clicks of items 1..n.
         metrics: the contents of metrics.json: those of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
-        continuation: what a training that starts from the run needs besides its weights; None for a counting model.
+        continuation: the content of continuation.safetensors, tensors and the note beside them, for a training that
+            starts from the run; None for a counting model.
     """
 
     path: Path
@@ -75,7 +77,7 @@ class Run:
     popularity: Clicks
     metrics: dict[str, Any] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
-    continuation: Continuation | None = None
+    continuation: "tuple[dict[str, Tensor], dict[str, Any]] | None" = None
 
     @cached_property
     def model(self) -> "Model":

@@ -16,8 +16,6 @@ from posrec.io import (
     CONTINUATION,
     RUN,
     WEIGHTS,
-    Continuation,
-    FolderReader,
     changing,
     save_tensors,
     whole_folder,
@@ -26,6 +24,7 @@ from posrec.io import (
     write_json,
     write_text,
 )
+from posrec.io.folders import FolderReader
 from posrec.models.base import Model
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec, find_encoding, find_spec
@@ -92,7 +91,7 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
-        continuation = read_continuation(reader)
+        continuation = reader.tensors(CONTINUATION) if reader.has(CONTINUATION) else None
         return Run(path, lambda: model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
 
     return read_run(path, read)
@@ -132,15 +131,6 @@ def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
     return recorded if named is None else find_encoding(named)
 
 
-def read_continuation(reader: FolderReader) -> Continuation | None:
-    if not reader.has(CONTINUATION):
-        return None
-    tensors, about = reader.tensors(CONTINUATION)
-    if type(about.get("trained_until")) is not int:
-        raise InputError(f"{reader.folder / CONTINUATION} has no trained_until; it is damaged, copy the run again")
-    return Continuation(tensors, about["trained_until"])
-
-
 def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
     """Write a run to another folder, completely or not at all; without its checkpoint and its export."""
     with saving(run, folder, overwrite):
@@ -160,7 +150,7 @@ def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
             write_json(unfinished / METRICS, run.metrics)
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})
         if run.continuation is not None:
-            run.continuation.save(unfinished)
+            save_tensors(unfinished / CONTINUATION, *run.continuation)
         write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
         yield replace(run, path=unfinished)
         write_checksums(unfinished, (*FILES, *EXPORT))

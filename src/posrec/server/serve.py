@@ -99,8 +99,10 @@ def check_certificate(listening: Listening) -> None:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(listening.certificate, listening.key)
         except OSError as error:  # ssl.SSLError is one
-            files = f"--tls-certificate {listening.certificate} and --tls-key {listening.key}"
-            raise InputError(f"{files} can't be used ({error.strerror or error})") from None
+            raise InputError(
+                f"--tls-certificate {listening.certificate} and --tls-key {listening.key} can't be used "
+                f"({error.strerror or error})"
+            ) from None
 
 
 def check_files(settings: ServerSettings) -> None:

@@ -95,11 +95,13 @@ def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
     if not isinstance(model, SessionModel):
         return
     with torch.no_grad():
-        sessions, table, own = model.encode(batch)
-        expect(model.has_own_items == (own is not None), "has_own_items and encode(batch) contradict each other")
+        sessions, table, own = model.batch_vectors(batch)
+        expect(model.has_own_items == (own is not None), "has_own_items and batch_vectors(batch) contradict each other")
         if own is None:
             return
-        assert own.products is not None, "encode(batch) must give the products of the own items, which a search needs"
+        assert own.products is not None, (
+            "batch_vectors(batch) must give the products of the own items, which a search needs"
+        )
         products, found = sessions @ table[:ITEMS].T, model.scores(batch)
         expect(alike(found.logsumexp(1), torch.zeros(len(BATCH))), "the probabilities of a session do not add up to 1")
         for row, session in enumerate(BATCH):
@@ -265,7 +267,7 @@ def step_without_values(model: SessionModel) -> None:
     batch = SessionBatch(
         items, items[:, 0] + 1, samples + 1, capacity=45, when=samples.double(), every_click=model.is_causal
     )
-    encoded = model.encode(replace(batch, graph=model.build_graph(batch)))
+    encoded = model.batch_vectors(replace(batch, graph=model.build_graph(batch)))
     losses = losses_of(softmax_loss(ITEMS), encoded, samples + 1)
     losses.sum().backward()  # type: ignore[no-untyped-call]
     expect(losses.device.type == encoded.table.device.type == "meta", "a tensor left the model's device")

@@ -2,8 +2,8 @@
 
 `SampleBatches` has a session's prefix for each sample; most models read them one by one. `PassBatches` is for causal
 models, which read a session once and have a loss at every click. Both arrange their units, samples or passes, into
-batches `[steps, width]` of unit numbers, with -1 where a batch has fewer, and a width that `processes` divide equally;
-and both read several batches at once: what does not depend on the weights is done for many steps together on a GPU.
+batches `[steps, width]` of unit numbers, with -1 where a batch has fewer; and both read several batches at once: what
+does not depend on the weights is done for many steps together on a GPU.
 """
 
 from collections.abc import Callable
@@ -47,11 +47,6 @@ class Batches(Protocol):
         samples, [B] or [T]. With `capacity` there are rows for so many clicks; without it only one step is read."""
 
 
-def width_for(size: int, processes: int) -> int:
-    """The number of columns for batches of `size` units in equal parts."""
-    return -(-size // processes) * processes
-
-
 class SampleBatches:
     """A unit is a sample. Where a batch has fewer, samples of weight 0 fill it up."""
 
@@ -64,10 +59,8 @@ class SampleBatches:
         size: int,
         max_length: int,
         build_graph: Callable[[SessionBatch], SessionGraph | None],
-        processes: int = 1,
     ) -> None:
         self.samples, self.size, self.max_length, self.build_graph = samples, size, max_length, build_graph
-        self.width = width_for(size, processes)
         self.samples_of_units = torch.ones(len(samples), dtype=torch.int64)
         self.weights = torch.cat([weights, torch.zeros(1)]).to(samples.items.device)  # the last is that of number -1
         clicks = samples.clicks_before(torch.arange(len(samples), device=samples.items.device))
@@ -75,8 +68,7 @@ class SampleBatches:
 
     def arrange(self, units: Tensor, random: torch.Generator) -> Tensor:
         steps = -(-len(units) // self.size)
-        filled = functional.pad(units, (0, steps * self.size - len(units)), value=-1).view(steps, self.size)
-        return functional.pad(filled, (0, self.width - self.size), value=-1)
+        return functional.pad(units, (0, steps * self.size - len(units)), value=-1).view(steps, self.size)
 
     def units_of(self, of_samples: Tensor) -> Tensor:
         return of_samples
@@ -103,15 +95,12 @@ class SampleBatches:
 
 
 class PassBatches:
-    """A unit is a pass over a session, and a batch has passes of like length that read `size` clicks, or a few less.
+    """A unit is a pass over a session, and a batch has passes of like length that read `size` clicks, or a few less."""
 
-    With `processes`, the passes of a batch are in such an order that equal parts of it have about as many clicks.
-    """
+    capacity: int | None
 
-    def __init__(
-        self, samples: SessionDataset, weights: Tensor, size: int, max_length: int, stride: int, processes: int = 1
-    ) -> None:
-        self.samples, self.size, self.processes, device = samples, size, processes, samples.items.device
+    def __init__(self, samples: SessionDataset, weights: Tensor, size: int, max_length: int, stride: int) -> None:
+        self.samples, self.size, device = samples, size, samples.items.device
         _, target = samples.locate(torch.arange(len(samples), device=device))
         clicks = len(samples.items)
         self.weights = torch.zeros(clicks + 1, device=device).scatter(0, target, weights.to(device))  # by target
@@ -128,7 +117,7 @@ class PassBatches:
         )
         self.pass_weights = torch.cat([(summed[end] - summed[first])[used], nothing.double()]).float()
         longest = int(self.length.max())
-        self.capacity = None if processes > 1 else -(-max(size, longest) // ROWS_MULTIPLE) * ROWS_MULTIPLE
+        self.capacity = -(-max(size, longest) // ROWS_MULTIPLE) * ROWS_MULTIPLE
 
     def arrange(self, units: Tensor, random: torch.Generator) -> Tensor:
         lengths = self.length.cpu()[units]
@@ -137,10 +126,9 @@ class PassBatches:
         order = (part * (int(lengths.max()) + 1) + lengths).sort(stable=True).indices
         ends = cut_into_batches(lengths[order], self.size)
         number = torch.arange(len(order))
-        batches = torch.full((len(ends), width_for(self.size, self.processes)), -1)
+        batches = torch.full((len(ends), self.size), -1)
         step = torch.bucketize(number, ends, right=True)
         batches[step, number - functional.pad(ends, (1, 0))[step]] = units[order]
-        batches = batches.view(len(ends), -1, self.processes).transpose(1, 2).flatten(1)
         return batches[torch.randperm(len(ends), generator=random)]
 
     def units_of(self, of_samples: Tensor) -> Tensor:

@@ -13,17 +13,15 @@ from posrec.data.dataset import SessionDataset
 from posrec.device import has_amx
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
-from posrec.nn.items.item_table import rows_of
-from posrec.nn.layers.matmul import rounded_table_products
+from posrec.nn.items.table_products import rounded_table_products
 from posrec.training.batches import Batches, PassBatches, SampleBatches
-from posrec.training.distributed.rows import world_of
-from posrec.training.distributed.steps import choose_loss_of
+from posrec.training.losses import choose_loss
 from posrec.training.ranking_losses import RANKING_LOSSES
 from posrec.training.settings import Settings
 from posrec.training.step import CapturedStepper, Stepper
 
 Floats = npt.NDArray[np.float32]
-READ_SECONDS, READ_STEPS = 0.5, 32  # how often losses are copied from a GPU
+READ_SECONDS = 0.5  # how often losses are copied from a GPU
 MANY_ITEMS = 10_000  # with fewer, rounding saves little of a step
 
 
@@ -45,6 +43,8 @@ class EpochRunner:
     If only some samples are new, `new [samples]`, an epoch has all of them and a few of the others, drawn at random.
     """
 
+    captures = True  # whether steps on a GPU are captured
+
     def __init__(
         self,
         model: SessionModel,
@@ -62,20 +62,15 @@ class EpochRunner:
         if model.has_own_items and settings.loss in RANKING_LOSSES:
             raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
         clicks = samples.items[samples.offsets[0] : samples.offsets[-1]]
-        loss = choose_loss_of(rows_of(model), settings, items, clicks)
-        self.world = world_of(model)
+        loss = choose_loss(settings, items, clicks)
         weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
         if model.is_causal:
-            self.batches: Batches = PassBatches(
-                samples, weights, self.batch_size, max_length, model.stride, self.world.size
-            )
+            self.batches: Batches = PassBatches(samples, weights, self.batch_size, max_length, model.stride)
         else:
-            self.batches = SampleBatches(
-                samples, weights, self.batch_size, self.max_length, model.build_graph, self.world.size
-            )
+            self.batches = SampleBatches(samples, weights, self.batch_size, self.max_length, model.build_graph)
         self.new = new if new is not None and new.any() and not new.all() else None
-        stepper = CapturedStepper if device.type == "cuda" and self.world.is_alone else Stepper
+        stepper = CapturedStepper if device.type == "cuda" and self.captures else Stepper
         bf16 = settings.precision == "bf16" and device.type == "cuda"
         self.stepper = stepper(model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16)
 
@@ -108,10 +103,8 @@ class EpochRunner:
 
     def is_time_to_read(self, step: int, seconds: float) -> bool:
         """Whether to read the losses after this step, `seconds` after they were read before. Copying them from a GPU
-        makes the CPU wait. Several processes must read them after the same step, whatever their clocks say."""
-        if self.device.type != "cuda":
-            return True
-        return seconds >= READ_SECONDS if self.world.is_alone else step % READ_STEPS == 0
+        makes the CPU wait."""
+        return self.device.type != "cuda" or seconds >= READ_SECONDS
 
 
 def sample_weights(samples: SessionDataset, recency: float, target_weights: Floats | None = None) -> Tensor:
@@ -135,8 +128,7 @@ def matmul_precision(settings: Settings, device: torch.device, items: int) -> It
     """Compute products in TF32 on a GPU, unless `precision=fp32` is set.
 
     On a CPU the products of the softmax are rounded with `precision=bf16`, and with `auto` where the CPU has AMX and
-    the catalogue is large. The choice does not depend on a measurement, nor on the rows that one of several processes
-    holds: the same command has to give the same weights.
+    the catalogue is large. The choice does not depend on a measurement: the same command has to give the same weights.
     """
     before = torch.get_float32_matmul_precision()
     reduced = device.type == "cuda" and settings.precision in ("auto", "tf32", "bf16")

@@ -7,8 +7,7 @@ items are in `ranking_losses.py`.
 import torch
 from torch import Tensor
 
-from posrec.models.base import Encoded
-from posrec.nn.items.item_table import TableRows
+from posrec.models.base import BatchVectors
 from posrec.nn.items.own_items import OwnItems
 from posrec.training.ranking_losses import RANKING_LOSSES, ranking_loss
 from posrec.training.settings import Settings
@@ -18,28 +17,26 @@ FULL_UP_TO, CHUNKED_UP_TO = 200_000, 2_000_000  # items
 NEGATIVES = 8_192
 
 
-def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows | None = None) -> Loss:
+def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
     """Softmax over items sampled in proportion to their clicks, with the logQ correction (Bengio and Senecal, 2008).
 
     `clicks [N]` are the training clicks: a random click is an item sampled by popularity. The score of a sampled item
     is lowered by log(expected number of draws), so that the sum over the sample is an unbiased estimate of the sum over
     all items.
     """
-    table_rows = rows or TableRows(int(clicks.max()))
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
-        drawn = table_rows.same_for_all(drawn)
-        of_drawn = (sessions @ table_rows.at(table, drawn - 1).T).float() - log_draws[drawn]
+        of_drawn = (sessions @ table[drawn - 1].T).float() - log_draws[drawn]
         of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
-        of_target = (sessions * table_rows.at(table, targets - 1)).sum(1).float()  # it is not sampled: no correction
+        of_target = (sessions * table[targets - 1]).sum(1).float()  # it is not sampled: no correction
         if own is None:
             return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
         # The session's own items are in the sum as they are, and not sampled either.
         of_drawn = of_drawn.masked_fill((drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf)
-        own_products = (sessions[:, None] * table_rows.at(table, own.columns)).sum(2)
+        own_products = (sessions[:, None] * table[own.columns]).sum(2)
         of_own = torch.where(own.known, (own_products + own.raised).float(), -torch.inf)
         here = own.items == targets[:, None]
         of_target = of_target + torch.where(here, own.raised, 0).sum(1).float()
@@ -49,9 +46,9 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows 
     return loss
 
 
-def losses_of(loss: Loss, encoded: Encoded, targets: Tensor) -> Tensor:
+def losses_of(loss: Loss, found: BatchVectors, targets: Tensor) -> Tensor:
     """The loss of each sample, [B]; -log p where the model has a term for the session's own items."""
-    sessions, table, own = encoded
+    sessions, table, own = found
     if own is None:
         return loss(sessions, table, targets)
     return -own.log_chances_of(targets, -loss(sessions, table, targets, own))
@@ -64,17 +61,11 @@ def loss_for(name: str, items: int) -> str:
     return "full" if items <= FULL_UP_TO else "chunked" if items <= CHUNKED_UP_TO else "sampled"
 
 
-def over_all_items(name: str, items: int) -> bool:
-    """Whether the loss is a softmax over all items, however it is computed."""
-    return loss_for(name, items) in ("full", "chunked")
-
-
-def choose_loss(settings: Settings, items: int, clicks: Tensor, rows: TableRows | None = None) -> Loss:
-    """The loss of the settings, for items 1..items and the training clicks `clicks`. `rows` are those of the item table
-    that this process holds, by default all."""
-    name, rows = loss_for(settings.loss, items), rows or TableRows(items)
+def choose_loss(settings: Settings, items: int, clicks: Tensor) -> Loss:
+    """The loss of the settings, for items 1..items and the training clicks `clicks`."""
+    name = loss_for(settings.loss, items)
     if name in RANKING_LOSSES:
-        return ranking_loss(settings, items, clicks, rows)
+        return ranking_loss(settings, items, clicks)
     if name == "sampled":
-        return sampled_softmax(clicks, rows=rows)
+        return sampled_softmax(clicks)
     return softmax_loss(items, CHUNK if name == "chunked" else None)

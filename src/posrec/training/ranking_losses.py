@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from posrec.nn.items.item_table import TableRows
 from posrec.training.settings import Settings
 
 # scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
@@ -61,21 +60,17 @@ def comparisons(score_l2: float) -> dict[str, Compare]:
 RANKING_LOSSES = tuple(comparisons(0.0))
 
 
-def ranking_loss(
-    settings: Settings, items: int, clicks: Tensor, rows: TableRows
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`.
-    `rows` are those of the item table that this process holds."""
+def ranking_loss(settings: Settings, items: int, clicks: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`."""
     compare = comparisons(settings.score_l2)[settings.loss]
     draw = drawing(items, clicks, settings.negatives, settings.sample_alpha)
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-        chosen = rows.same_for_all(draw())  # [N]
+        chosen = draw()  # [N]
         if settings.in_batch:
-            # Samples after these only make the processes' parts of a batch equal.
-            chosen = torch.cat([rows.of_all(targets)[: settings.batch_size], chosen])
-        of_target = (sessions * rows.at(table, targets - 1)).sum(1, keepdim=True).float()
-        of_chosen = (sessions @ rows.at(table, chosen - 1).T).float()
+            chosen = torch.cat([targets, chosen])
+        of_target = (sessions * table[targets - 1]).sum(1, keepdim=True).float()
+        of_chosen = (sessions @ table[chosen - 1].T).float()
         return compare(of_target, of_chosen, chosen != targets[:, None])  # a sample's target is not its own negative
 
     return loss

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.layers.matmul import table_products
+from posrec.nn.items.table_products import table_products
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the session's own items
 # as a fourth argument: they are raised or lowered in it.
@@ -78,7 +78,7 @@ def log_sum_and_target(
         return of_part(0, sessions, table)
     parts = [
         checkpoint(of_part, start, sessions, table[start : start + chunk], use_reentrant=False)
-        for start in range(0, max(1, items), chunk)  # at least one: all processes must have a gradient
+        for start in range(0, items, chunk)
     ]
     log_sums, of_targets = torch.stack(parts, 1)
     return torch.stack([log_sums.logsumexp(0), of_targets.sum(0)])

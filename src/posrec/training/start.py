@@ -8,12 +8,16 @@ weight: one number for each item.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from posrec.data.dataset import SessionDataset
-from posrec.io import Continuation
+from posrec.errors import InputError
+from posrec.io import CONTINUATION, save_tensors
 from posrec.models.base import SessionModel
 from posrec.training.adam import first_state
 
@@ -36,12 +40,36 @@ class Start(ABC):
         """[samples] whether no earlier training has used a sample; None if that is not known."""
 
 
-def continuation_of(model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int) -> Continuation:
-    moments = {}
-    for name, parameter in model.named_parameters():
-        if (squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")) is not None:
-            moments[name] = squares if squares.dim() < 2 else squares.flatten(1).mean(1)
-    return Continuation(moments, trained_until)
+@dataclass(frozen=True)
+class Continuation:
+    """What a training that starts from a run needs besides its weights: the content of continuation.safetensors.
+
+    Attributes:
+        moments: Adam's second moments by the name of the weight: their mean over each row, [rows]; of a vector or a
+            number all.
+        trained_until: when the training session began that began last.
+    """
+
+    moments: Mapping[str, Tensor]
+    trained_until: int
+
+    @classmethod
+    def of_training(cls, model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int) -> "Continuation":
+        moments = {}
+        for name, parameter in model.named_parameters():
+            if (squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")) is not None:
+                moments[name] = squares if squares.dim() < 2 else squares.flatten(1).mean(1)
+        return cls(moments, trained_until)
+
+    @classmethod
+    def of_file(cls, path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> "Continuation":
+        """From the content of the file `path`, which an error names."""
+        if type(about.get("trained_until")) is not int:
+            raise InputError(f"{path} has no trained_until; it is damaged, copy the run again")
+        return cls(tensors, about["trained_until"])
+
+    def save(self, run: Path) -> None:
+        save_tensors(run / CONTINUATION, self.moments, {"trained_until": self.trained_until})
 
 
 def set_moments(model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:

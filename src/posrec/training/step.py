@@ -4,29 +4,23 @@ Replaying a captured graph runs no Python, so a step on a GPU takes as long as i
 small: `torch.compile` fuses the model's small operations, and what does not depend on the weights (gathering the
 samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as
 their steps.
-
-Where several processes train together, a step is that of this process's part of the batch
-(`training/distributed/steps.py`), and it is not captured.
 """
 
 import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.errors import warnings_hidden
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.training.batches import Batches
-from posrec.training.distributed.rows import world_of
-from posrec.training.distributed.steps import add_up_gradients
 from posrec.training.losses import losses_of
 from posrec.training.softmax import Loss
 
@@ -58,9 +52,8 @@ class Stepper:
     ) -> None:
         self.model, self.optimizer, self.batches, self.loss = model, optimizer, batches, loss
         self.batch_size, self.max_length, self.device, self.bf16 = batch_size, max_length, device, bf16
-        self.world = world_of(model)
-        self.capacity: int | None = None
-        self.step: Step = plain_step(self.losses, optimizer, partial(add_up_gradients, model, self.world))
+        self.capacity: int | None = None  # of captured steps
+        self.step: Step = plain_step(self.losses, optimizer)
 
     def prepare(self, batches: Tensor) -> None:
         """Called before each epoch with its batches, [steps, width].
@@ -69,24 +62,20 @@ class Stepper:
         """
 
     def run(self, batches: Tensor) -> Tensor:
-        """Run one step for each of `batches [steps, width]`; returns the loss of each step. Of several processes each
-        returns the part of its own samples, and the parts add up to the loss."""
+        """Run one step for each of `batches [steps, width]`; returns the loss of each step."""
         return self.run_eagerly(batches)
 
     def losses(self, batch: SessionBatch) -> Tensor:
         """The loss of each sample, [B]."""
         assert batch.targets is not None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            return losses_of(self.loss, self.model.encode(batch), batch.targets)
+            return losses_of(self.loss, self.model.batch_vectors(batch), batch.targets)
 
     def run_eagerly(self, batches: Tensor) -> Tensor:
-        width, capacity, world = self.max_length, self.capacity, self.world
-        if self.device.type == "cpu" or not world.is_alone:  # a captured step can't wait for values
-            clicks = self.batches.clicks(batches)
-            width = min(width, int(clicks.max()))
-            if capacity is None and not world.is_alone and self.model.is_causal:
-                capacity = most_clicks(clicks, clicks.shape[1] // world.size)  # the same in every process
-        read = self.batches.read(batches.chunk(world.size, 1)[world.rank], width, capacity)  # this process's part
+        width = self.max_length
+        if self.capacity is None:  # a captured step can't wait for values
+            width = min(width, int(self.batches.clicks(batches).max()))
+        read = self.batches.read(batches, width, self.capacity)
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
         totals = self.batches.total_weights(batches).clamp(min=torch.finfo(torch.float32).tiny)
         shares = [weights / total for (_, weights), total in zip(read, totals, strict=True)]
@@ -94,18 +83,13 @@ class Stepper:
         return torch.stack([(one * share).sum() for one, share in zip(losses, shares, strict=True)])
 
 
-def plain_step(
-    losses: Callable[[SessionBatch], Tensor],
-    optimizer: torch.optim.Optimizer,
-    after_backward: Callable[[], None] = lambda: None,
-) -> Step:
-    """Forward pass, backward pass, optimiser. `after_backward` may change the gradients."""
+def plain_step(losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer) -> Step:
+    """Forward pass, backward pass, optimiser."""
 
     def step(batch: SessionBatch, shares: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         of_samples = losses(batch)
         torch.autograd.backward((of_samples * shares).sum())
-        after_backward()
         optimizer.step()
         return of_samples.detach()
 

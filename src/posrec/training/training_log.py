@@ -10,7 +10,7 @@ from posrec.io import write_text
 LOG, EVENTS = "log.jsonl", "tensorboard"
 
 
-class Log:
+class TrainingLog:
     """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard` there too. Without a
     folder it writes nothing."""
 

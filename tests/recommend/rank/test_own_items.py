@@ -170,8 +170,8 @@ def test_an_own_item_with_a_low_product_is_found() -> None:
         def vectors(self, batch):
             return RUN.model.vectors(SessionBatch.of([[7]] * len(batch.lengths)))
 
-        def encode(self, batch):
-            encoded = RUN.model.encode(SessionBatch.of([[7]] * len(batch.lengths)))
+        def batch_vectors(self, batch):
+            encoded = RUN.model.batch_vectors(SessionBatch.of([[7]] * len(batch.lengths)))
             z = encoded.sessions[0] @ encoded.table[lowest - 1]
             values = (torch.tensor([[lowest]]), z.view(1, 1), torch.tensor([[-3.0]]), torch.tensor([[math.log(0.9)]]))
             return encoded._replace(own=OwnItems(*values, explore=torch.tensor([math.log(0.1)])))

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import posrec
 from posrec.config import parse_duration
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
@@ -29,6 +28,7 @@ from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL
 from posrec.progress import Progress
+from posrec.version import __version__
 
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
@@ -194,7 +194,7 @@ def describe(
         recipe_options["fraction"] = str(options.fraction)
     return {
         "schema": SCHEMA,
-        "posrec": posrec.__version__,
+        "posrec": __version__,
         "source": [path.name for part in logs for path in part.files] or [TABLE],
         "format": log.format,
         "recipe": recipe,

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-import posrec
 from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
@@ -37,6 +36,7 @@ from posrec.models.registry import find_spec
 from posrec.progress import Progress, SilentProgress
 from posrec.training.settings import Settings
 from posrec.training.training_log import LOG
+from posrec.version import __version__
 
 WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
 
@@ -184,7 +184,7 @@ def run_job(datasets: Mapping[str, PreparedDataset], folder: Path, device: str, 
     where = choose_device(device)
     record: dict[str, Any] = {
         **{"dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed},
-        **{"fingerprint": data.fingerprint, "posrec": posrec.__version__, "torch": torch.__version__},
+        **{"fingerprint": data.fingerprint, "posrec": __version__, "torch": torch.__version__},
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name() if where.type == "cuda" else f"{platform.machine()} CPU",
     }

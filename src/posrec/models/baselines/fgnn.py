@@ -20,7 +20,6 @@ from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.items.item_table import ItemTable
-from posrec.nn.layers.matmul import batched_product
 from posrec.nn.packing import Packing
 
 SLOPE = 0.2  # of LeakyReLU below zero
@@ -64,7 +63,7 @@ class WeightedAttention(nn.Module):
         edge = self.of_weight[:, None, None] * weights[:, None]  # [B, K, L, L]
         logits = functional.leaky_relu(receiver[..., None] + sender[:, :, None] + edge, SLOPE)
         attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
-        attended = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
+        attended = attention.flatten(1, 2) @ packing.to_slots(x)  # [B, K L, d]
         attended = attended.view(weights.shape[0], self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
         values: Tensor = self.values(packing.to_rows(attended) / self.heads)
         return values

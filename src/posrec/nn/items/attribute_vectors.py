@@ -14,11 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.sparse_matrix import SparseMatrix, sums_of_rows
 
 
-class Attributes(NamedTuple):
+class AttributeTable(NamedTuple):
     """The entries of B, sorted by item, and V. Row i is item i + 1."""
 
     rows: Tensor  # [E] int64
@@ -34,31 +33,27 @@ class AttributeVectors(nn.Module):
     described: Tensor
     vectors: Tensor | None
 
-    def __init__(self, rows: TableRows, d: int) -> None:
+    def __init__(self, rows: int, d: int) -> None:
         super().__init__()
         self.rows, self.d = rows, d
-        self.matrix = SparseMatrix()  # B, of the rows of this process
+        self.matrix = SparseMatrix()  # B
 
     @property
     def is_described(self) -> bool:
         return "of_values" in self._parameters
 
-    def describe(self, attributes: Attributes) -> None:
-        """Create the weights for these attributes; of B and V, this process has its own rows."""
-        bound, size = 1 / math.sqrt(self.d), len(self.rows)
+    def describe(self, attributes: AttributeTable) -> None:
+        """Create the weights for these attributes."""
+        bound = 1 / math.sqrt(self.d)
         self.of_values = nn.Parameter(torch.empty(attributes.number, self.d).uniform_(-bound, bound))
-        local = self.rows.local(attributes.rows)
-        here = local < size
-        row, value, weight = local[here], attributes.values[here], attributes.weights[here]
-        order = value.sort(stable=True).indices
-        self.matrix.fill((row, value, weight, size), (value[order], row[order], weight[order], attributes.number))
-        has = torch.zeros(size, dtype=torch.bool)
-        has[row] = True
+        shape = (self.rows, attributes.number)
+        self.matrix.fill(attributes.rows, attributes.values, attributes.weights, shape)
+        has = torch.zeros(self.rows, dtype=torch.bool)
+        has[attributes.rows] = True
         self.vectors = None
         if attributes.vectors is not None:
-            given = torch.zeros(size, attributes.vectors.shape[1])
-            own = attributes.vectors[self.rows.start : self.rows.end]
-            given[: len(own)] = own
+            given = torch.zeros(self.rows, attributes.vectors.shape[1])
+            given[: len(attributes.vectors)] = attributes.vectors
             has |= given.any(1)
             del self.vectors
             self.register_buffer("vectors", given, persistent=False)
@@ -82,7 +77,7 @@ class AttributeVectors(nn.Module):
         return vectors if self.vectors is None else vectors + self.vectors.to(vectors.dtype) @ self.map
 
 
-def mean_by_attributes(attributes: Attributes, table: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+def mean_by_attributes(attributes: AttributeTable, table: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     """The vectors that the attributes of items suggest, from the vectors of the known items that share them.
 
     Args:

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posrec import kernels
+import posrec.kernels as kernels
 from posrec.nn.counting import nearest
-from posrec.nn.items.item_table import TableRows
+from posrec.nn.items.item_table import padded_rows
 from posrec.nn.items.sparse_matrix import SparseMatrix, sums_of_rows
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
@@ -69,21 +69,22 @@ class CoClickGraph(nn.Module):
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
         self.weight, self.neighbours, self.window = weight, neighbours, window
-        self.has_edges, self.rows = False, TableRows(0)
-        self.edges = SparseMatrix()  # A; where a process holds only some rows, `TableRows.by_source` says its entries
+        self.has_edges = False
+        self.edges = SparseMatrix()  # A
 
-    def count(self, items: Tensor, offsets: Tensor, rows: TableRows) -> None:
-        """Build the graph from the training sessions, for a table with these rows (row i is item i + 1)."""
+    def count(self, items: Tensor, offsets: Tensor, number: int) -> None:
+        """Build the graph from the training sessions, for a table of items 1..number."""
         if self.weight == 0:
             return
-        item, other, count = co_clicks(items, offsets, rows.items, self.window)
+        item, other, count = co_clicks(items, offsets, number, self.window)
         chosen = nearest(item, count.float(), self.neighbours)
         row, column, value = item[chosen] - 1, other[chosen] - 1, count[chosen]
-        total = value.new_zeros(rows.total).index_add_(0, row, value)
+        rows = padded_rows(number)
+        total = value.new_zeros(rows).index_add_(0, row, value)
         value = (value / total[row]).float()
-        self.has_edges, self.rows = len(value) > 0, rows
-        most = rows.total * self.neighbours if items.is_cuda else None
-        self.edges.fill(rows.by_source(row, column, value), rows.by_source(column, row, value), most)
+        self.has_edges = len(value) > 0
+        most = rows * self.neighbours if items.is_cuda else None
+        self.edges.fill(row, column, value, (rows, rows), most)
 
     def smoothed(self, table: Tensor) -> Tensor:
         """X = E + w A E, for E [rows, d]."""
@@ -91,16 +92,10 @@ class CoClickGraph(nn.Module):
 
     def smooth(self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         """E + w A E, where A is given by its lists."""
-        result = table
-        for part, place in self.rows.sources(table):
-            if kernels.supports(table):
-                result = kernels.smooth(part, self.weight, offsets[place], columns, values, result)
-            else:
-                of_part = offsets[place]
-                begin, end = (0, None) if place == slice(None) else (int(of_part[0]), int(of_part[-1]))
-                sums = sums_of_rows(part, of_part - begin, columns[begin:end], values[begin:end])
-                result = torch.add(result, sums, alpha=self.weight)
-        return result
+        if kernels.supports(table):
+            smoothed: Tensor = kernels.smooth(table, self.weight, offsets, columns, values)
+            return smoothed
+        return torch.add(table, sums_of_rows(table, offsets, columns, values), alpha=self.weight)
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
         """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error by w or less.

@@ -13,7 +13,6 @@ them before they are summed. Computed from Z, S is a small difference of large n
 of Z and is lowered; products in reduced precision are not exact enough for that.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -72,15 +71,10 @@ class OwnItems:
         repeat = torch.where(here, self.repeat, 0).sum(1) + torch.where(here.any(1), 0.0, LOG_OF_NO_CHANCE)
         return torch.logaddexp(log_explored + self.explore, repeat)
 
-    def log_chances_of_all(self, products: Tensor, log_sum: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """The products of all items, [B, n] -> log p, [B, n].
-
-        If these are the products of some items alone, `log_sum` computes log S of all items, [B], from z + delta of
-        these.
-        """
+    def log_chances_of_all(self, products: Tensor) -> Tensor:
+        """The products of all items, [B, n] -> log p, [B, n]."""
         raised = products.scatter_add(1, self.columns, self.amounts.to(products.dtype))
-        log_normaliser = raised.logsumexp(1) if log_sum is None else log_sum(raised)
-        explored = raised + (self.explore - log_normaliser)[:, None]
+        explored = raised + (self.explore - raised.logsumexp(1))[:, None]
         of_own = explored.gather(1, self.columns)
         both = torch.stack([of_own, self.repeat.to(of_own.dtype)]).logsumexp(0)  # ONNX has no logaddexp
         change = torch.where(self.known, both - of_own, 0)

@@ -15,7 +15,6 @@ from torch.nn import functional
 from posrec.nn.counting import offsets_of
 
 SIZES = 8  # how many different lengths the lists of a matrix may have if they are padded
-Entries = tuple[Tensor, Tensor, Tensor, int]  # rows, columns and values [E], sorted by row, and the number of rows
 Multiply = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # table, offsets, columns, values -> product
 
 
@@ -39,29 +38,39 @@ class SparseMatrix(nn.Module):
         for name, part in zip(("offsets", "columns", "values"), lists, strict=True):
             self.register_buffer(prefix + name, part, persistent=False)
 
-    def fill(self, entries: Entries, transposed: Entries, most: int | None = None) -> None:
-        """Set the entries of A and those of its transpose.
+    def fill(
+        self,
+        row: Tensor,
+        column: Tensor,
+        value: Tensor,
+        shape: tuple[int, int],
+        most: int | None = None,
+    ) -> None:
+        """Set the entries of A: rows, columns and values, [E] each.
 
         With `most`, the largest number of entries that there could be, the lists have unused places at their ends: a
         training step on a GPU is compiled for the sizes of its tensors, and the training on all sessions, after one on
         most of them, should find the same sizes.
         """
         device = self.values.device
-        for prefix, (row, column, value, rows) in (("", entries), ("transposed_", transposed)):
-            if most is not None:
-                unused = -len(column) % math.ceil(most / SIZES)
-                column, value = (functional.pad(part, (0, unused)) for part in (column, value))
-            self.set_lists(prefix, offsets_of(row, rows).to(device), column.to(device), value.to(device))
+        unused = 0 if most is None else -len(value) % math.ceil(most / SIZES)
+        for prefix, outer, inner, size in (
+            ("", row, column, shape[0]),
+            ("transposed_", column, row, shape[1]),
+        ):
+            outer, order = outer.sort(stable=True)
+            lists = (functional.pad(part[order], (0, unused)).to(device) for part in (inner, value))
+            self.set_lists(prefix, offsets_of(outer, size).to(device), *lists)
 
     def times(self, table: Tensor, multiply: Multiply | None = None) -> Tensor:
         """A T for T [columns, d]; or what `multiply` makes of a table and the lists, of A and then of its transpose."""
         forward = (self.offsets, self.columns, self.values)
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        product: Tensor = Product.apply(table, multiply or sums_of_rows, *forward, *backward)  # type: ignore[no-untyped-call]
+        product: Tensor = SparseProduct.apply(table, multiply or sums_of_rows, *forward, *backward)  # type: ignore[no-untyped-call]
         return product
 
 
-class Product(torch.autograd.Function):
+class SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, multiply: Multiply, *lists: Tensor) -> Tensor:
         ctx.save_for_backward(*lists[3:])

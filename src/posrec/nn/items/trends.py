@@ -17,30 +17,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.nn.items.item_table import TableRows
-
 PARTS = 15
 COLUMNS = PARTS + 1  # the last one is after the whole log
 FADING = (0.03, 0.2, float("inf"))
 
 
 class Trends(nn.Module):
-    """The trends of the items in `rows`, those of a table that this process holds."""
-
-    by_rows = ("now",)  # tensors with a row for each row that this process holds
+    """The trends of the items of a table with so many rows."""
 
     counts: Tensor  # [rows, COLUMNS, 3] log(1 + C); empty before `count`, and not saved
     now: Tensor  # [rows] the trend after the whole log, in a run that was opened: all that recommending needs
 
-    def __init__(self, rows: TableRows) -> None:
+    def __init__(self, rows: int) -> None:
         super().__init__()
-        self.rows = rows
         self.weights = nn.Parameter(torch.zeros(len(FADING)))
         self.register_buffer("counts", torch.empty(0), persistent=False)
-        self.register_buffer("now", torch.zeros(len(rows)))
+        self.register_buffer("now", torch.zeros(rows))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        items = self.rows.local(items[offsets[0] : offsets[-1]].long() - 1)
+        items = items[offsets[0] : offsets[-1]].long() - 1
         clicks, rows = len(items), len(self.now)
         age = torch.arange(clicks, device=items.device, dtype=torch.double) / clicks
         counts = torch.zeros(rows, COLUMNS, len(FADING), dtype=torch.double, device=items.device)
@@ -48,13 +43,13 @@ class Trends(nn.Module):
             start, end = (-(-number * clicks // PARTS) for number in (part - 1, part))
             for column, tau in enumerate(FADING):
                 faded = torch.exp((age[start:end] - part / PARTS) / tau)
-                added = torch.bincount(items[start:end], faded, minlength=rows)[:rows]
+                added = torch.bincount(items[start:end], faded, minlength=rows)
                 counts[:, part, column] = counts[:, part - 1, column] * math.exp(-1 / PARTS / tau) + added
         self.counts = counts.log1p().float().to(self.now.device)
 
     def by_part(self, rows: Tensor | None = None) -> Tensor:
-        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given, which are rows of the whole table."""
-        counts = self.counts if rows is None else self.rows.at(self.counts, rows)
+        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given."""
+        counts = self.counts if rows is None else self.counts[rows]
         return counts.to(self.weights.dtype) @ self.weights
 
     def latest(self) -> Tensor:
@@ -69,7 +64,7 @@ class Trends(nn.Module):
         """
         if when is not None:
             return self.by_part(rows)
-        latest = self.latest() if rows is None else self.rows.at(self.latest()[:, None], rows)[:, 0]
+        latest = self.latest() if rows is None else self.latest()[rows]
         return (latest / COLUMNS)[:, None].repeat(1, COLUMNS)
 
     def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
-from posrec.nn.layers.matmul import batched_product
 from posrec.nn.packing import Packing, constants
 
 
@@ -62,4 +61,4 @@ def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     (both_directions,) = constants(sent.shape[1:])
     senders = torch.split(packing.to_slots(sent), both_directions // 2, dim=-1)  # two of [B, L, d]
     both = zip(weights.to(sent.dtype).unbind(1), senders, strict=True)
-    return torch.cat([packing.to_rows(batched_product(of_edges, slots)) for of_edges, slots in both], dim=-1)
+    return torch.cat([packing.to_rows(of_edges @ slots) for of_edges, slots in both], dim=-1)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec import kernels
-from posrec.nn.layers.matmul import batched_product
+import posrec.kernels as kernels
 from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
@@ -100,7 +99,7 @@ def self_attention(
     weights = attention_weights(queries, keys, packing, bias, causal)
     if dropout is not None:
         weights = dropout(weights)
-    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
+    return packing.to_rows((weights @ values).transpose(1, 2).flatten(2))
 
 
 def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
@@ -138,7 +137,7 @@ def attention_weights(
     queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
-    logits = batched_product(queries, keys.transpose(2, 3)) / math.sqrt(queries.shape[-1])
+    logits = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])
     if bias is not None:
         logits = logits + bias
     unseen = ~packing.filled[:, None, None, :]

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import posrec
 from posrec.errors import InputError, RunFailed, imported, warnings_hidden
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
@@ -23,6 +22,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.encoder import LARGEST_ONNX_FILE, OWN_OUTPUTS, OnnxModel, import_runtime
 from posrec.runs.folder import Run
+from posrec.version import __version__
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
 K = 20  # the default of the input `k`
@@ -98,7 +98,7 @@ def as_onnx(model: Any, run: Run) -> bytes:
     with warnings_hidden("torch"), torch.no_grad():  # those of the exporter are for developers of torch
         proto = onnx.load_from_string(traced(Exported(model).eval(), example))
     add_top(proto, min(K, model.items))
-    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items}
+    about = {"posrec": __version__, "model": run.config["model"], "items": model.items}
     about |= {"max_length": longest, "stride": model.stride}
     onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
     onnx.checker.check_model(proto)

@@ -1,0 +1,150 @@
+"""Training by several processes: torch's DistributedDataParallel under torchrun (docs/scaling.md).
+
+Every process has the whole model and reads the whole dataset. A batch of `batch_size` samples
+becomes a smaller one for each process; DistributedDataParallel averages their gradients, so all
+take the same step. The first process writes the run, and ranks validation and test sessions.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from posrec.data.dataset import PreparedDataset
+from posrec.device import choose_device
+from posrec.errors import InputError, RunFailed, first_line
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.training.epoch import EpochOrder, EpochRunner
+from posrec.training.loop import Training
+from posrec.training.settings import Settings
+from posrec.training.step import Stepper, plain_step
+
+TIMEOUT = timedelta(minutes=30)  # of a process that waits, also while the first one ranks
+READ_STEPS = 32  # how often losses are copied from a GPU
+LOST = re.compile("gloo|nccl|connection|timed out", re.IGNORECASE)  # in errors of collectives
+
+
+@contextmanager
+def several_processes(device: str) -> Iterator[bool]:
+    """Join the other processes of torchrun for the block; yields whether this is the first one.
+
+    On GPUs each process of a machine has its own. If a process is lost, all others raise RunFailed.
+    """
+    on_gpu = choose_device(device).type == "cuda"
+    if on_gpu:
+        number, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if number >= gpus:
+            raise InputError(
+                f"torchrun started more processes than the {gpus} GPUs of this machine; "
+                "lower --nproc-per-node, or use --device cpu"
+            )
+        torch.cuda.set_device(number)
+    try:
+        distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        raise RunFailed(f"the processes can't reach each other: {first_line(error)}") from None
+    try:
+        yield distributed.get_rank() == 0
+    except RuntimeError as error:
+        if not LOST.search(str(error)):
+            raise
+        raise RunFailed(
+            f"another process of the training has ended or hangs ({first_line(error)[:120]}...); "
+            "its message, if it left one, says why. The last checkpoint is kept: continue with the "
+            "same command and --resume"
+        ) from None
+    finally:
+        distributed.destroy_process_group()
+
+
+class BatchLoss(nn.Module):
+    """The loss of each sample of a batch, as a forward pass that DistributedDataParallel can see.
+
+    It has the weights of the model alone: buffers are the same in all processes.
+    """
+
+    def __init__(self, stepper: Stepper) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(stepper.model.parameters())
+        self.losses = stepper.losses
+
+    def forward(self, batch: SessionBatch) -> Tensor:
+        return self.losses(batch)
+
+
+class SharedRunner(EpochRunner):
+    """Runs this process's share of an epoch's batches, in steps that all processes take."""
+
+    captures = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        loss = DistributedDataParallel(
+            BatchLoss(self.stepper),
+            gradient_as_bucket_view=True,
+            static_graph=True,  # weights may be unused, the same ones in every step
+        )
+        self.stepper.step = plain_step(loss, self.optimizer)
+
+    def shuffle(self, epoch: int) -> EpochOrder:
+        order, size = super().shuffle(epoch), distributed.get_world_size()
+        steps = -(-order.steps // size)
+        numbers = torch.arange(distributed.get_rank(), steps * size, size)  # it may wrap around
+        return EpochOrder(order.batches[numbers % order.steps], order.samples)
+
+    def is_time_to_read(self, step: int, seconds: float) -> bool:
+        """All processes have to read after the same step, whatever their clocks say."""
+        return self.device.type != "cuda" or step % READ_STEPS == 0
+
+
+class SharedTraining(Training):
+    """A training in which all processes take part."""
+
+    runner_type = SharedRunner
+
+    def __init__(self, model: SessionModel, data: PreparedDataset, settings: Settings, *rest: Any):
+        size = -(-settings.batch_size // distributed.get_world_size())
+        super().__init__(model, data, replace(settings, batch_size=size), *rest)
+        self.signals.may_interrupt = False  # the terminal and torchrun both pass a Ctrl-C on
+        self.refuse_differences()
+        # Dropout must differ.
+        torch.manual_seed(int(torch.randint(1 << 31, ())) + distributed.get_rank())
+
+    def refuse_differences(self) -> None:
+        """Raise an InputError, the same in every process, unless all train the same."""
+        own = {"model": type(self.model).__name__, "items": self.model.items}
+        own |= {"dataset": self.data.fingerprint, **asdict(self.model.config)}
+        own |= {**asdict(self.settings), **asdict(self.state)}
+        found: list[Any] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(found, {name: str(value) for name, value in own.items()})
+        first = found[0]
+        for rank, other in enumerate(found):
+            names = [name for name in sorted({*first, *other}) if first.get(name) != other.get(name)]
+            if names:
+                pairs = (f"{name} is {first.get(name)}, and {other.get(name)}" for name in names)
+                raise InputError(
+                    f"process 0 and process {rank} of the training have different data or options: "
+                    f"{'; '.join(pairs)}; give all processes the same command, copies of one "
+                    "prepared dataset, and one run folder"
+                )
+
+    def read(self, losses: Tensor) -> tuple[Tensor, bool]:
+        """Means over all processes; if one has received a signal, all stop after this step."""
+        received = losses.new_tensor([self.signals.received])
+        total = torch.cat([losses, received]).double()
+        distributed.all_reduce(total)
+        *means, stop = (total / distributed.get_world_size()).tolist()
+        return torch.tensor(means, dtype=torch.double), stop > 0
+
+    def validate(self) -> dict[str, float]:
+        found: list[Any] = [super().validate() if self.context.writes else None]
+        distributed.broadcast_object_list(found)
+        return dict(found[0])

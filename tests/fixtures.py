@@ -87,38 +87,34 @@ QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "max_len
 
 @pytest.fixture(scope="session")
 def trained(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of PosRec on the small dataset."""
     out = tmp_path_factory.mktemp("runs") / "run"
     return fitted(small, "posrec", out, QUICK)[0].path
 
 
 @pytest.fixture(scope="session")
 def trained_plus(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of posrec-plus, whose scores are log probabilities, on the small dataset."""
+    """Its scores are log probabilities."""
     out, settings = tmp_path_factory.mktemp("runs") / "run", {**QUICK, "epochs": 2, "protocol": "paper"}
     return fitted(small, "posrec-plus", out, settings)[0].path
 
 
 @pytest.fixture(scope="session")
 def counted(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a counting model on the small dataset."""
     return fitted(small, "pop", tmp_path_factory.mktemp("runs") / "pop")[0].path
 
 
 @pytest.fixture(scope="session")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run as an ONNX file."""
     return shared_export(trained, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def exported_plus(trained_plus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of posrec-plus as an ONNX file."""
     return shared_export(trained_plus, tmp_path_factory)
 
 
 def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
-    """An export takes ten seconds, so all workers of pytest share one: a seed gives each of them the same run."""
+    """An export takes ten seconds, so all workers of pytest share one."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
@@ -133,7 +129,7 @@ def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
 
 
 def with_export(run: Path, file: Path, copy: Path, settings: IndexSettings | None = None) -> Path:
-    """A copy of the run with its export, which is taken from its ONNX file: to make one takes seconds."""
+    """A copy of the run with an export that is made of its ONNX file."""
     from posrec.recommend.export.writing import write_export
 
     shutil.copytree(run, copy)
@@ -145,28 +141,27 @@ def with_export(run: Path, file: Path, copy: Path, settings: IndexSettings | Non
 
 @pytest.fixture(scope="session")
 def trained_with_export(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run with its export; tests that change it copy it."""
+    """Tests that change it copy it."""
     return with_export(trained, exported, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="session")
 def trained_with_index(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run with its export and an index of its items; tests that change it copy it."""
+    """Tests that change it copy it."""
     pytest.importorskip("faiss")
     return with_export(trained, exported, tmp_path_factory.mktemp("runs") / "run", TWO_LISTS)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A real Ray of two workers, one for all tests of a file: starting it takes seconds. `posrec.prepare` too uses a
-    cluster that is connected already."""
+    """A real Ray of two workers, one for all tests of a file, which `posrec.prepare` uses too."""
     pytest.importorskip("ray")
     with ExitStack() as stack:
         yield patiently_started(stack)
 
 
 def patiently_started(stack: ExitStack, tries: int = 3) -> Cluster:
-    """Ray gives its processes 30 seconds to start, which can't be changed and is too short on a stalled machine."""
+    """Ray gives its processes 30 seconds to start, too short on a stalled machine."""
     for _ in range(tries):
         try:
             return stack.enter_context(ray_cluster(workers=2))

@@ -37,7 +37,6 @@ Click = tuple[str, str, int]
 
 
 def module_at(path: Path) -> ModuleType:
-    """A script that is not part of a package, as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -66,7 +65,7 @@ def command(*arguments: object) -> CommandResult:
 
 
 def own_process(*arguments: object, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
+    """Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as sys.argv[1:]."""
     return subprocess.run(**launch(arguments, code), capture_output=True, check=False, **options)
 
 
@@ -86,14 +85,11 @@ def slowly(*values: object) -> Any:
 
 
 def heed_interrupts() -> None:
-    """For `preexec_fn`: start a process as a terminal does. What a shell starts in the background ignores SIGINT, and
-    so would its children."""
+    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so would its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class RecordingProgress(Progress):
-    """Records what was reported."""
-
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.moves: list[tuple[str, float, float]] = []
@@ -125,7 +121,7 @@ def rows(clicks: "pl.DataFrame") -> list[Click]:
 
 
 def sessions_of(clicks: "pl.DataFrame") -> list[list[tuple[str, int]]]:
-    """Grouped clicks as lists of (item, time), after checking that the clicks of a session are side by side."""
+    """Grouped clicks as lists of (item, time); the clicks of a session must be side by side."""
     import polars as pl
 
     sessions: list[list[tuple[str, int]]] = []
@@ -153,7 +149,7 @@ def listed(folder: Path) -> list[str]:
 
 
 def update_checksums(folder: Path) -> None:
-    """Make checksums.json fit files that a test has changed, so that the next check is reached."""
+    """Make checksums.json fit files that a test has changed."""
     content = json.loads((folder / CHECKSUMS).read_text())
     write_checksums(folder, content["files"])
 
@@ -178,7 +174,7 @@ def write_log(path: Path, clicks: Iterable[Click], header: str = "session_id,ite
 
 
 def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click]:
-    """A log of which every recipe keeps every click: few items, sessions of three clicks, an hour apart."""
+    """Few items, sessions of three clicks, an hour apart: every recipe keeps every click."""
     return [
         (f"s{number}", f"i{(number + step) % 4}", start + 3_600_000 * number + 1000 * step)
         for number in range(sessions)
@@ -201,5 +197,5 @@ def in_parts(max_buffered: int = 1000) -> Iterator[None]:
 def chain_shop(
     folder: Path, seed: int, items: int = 30, sessions: int = 300, new_items: int = 0, prefix: str = ""
 ) -> posrec.PreparedDataset:
-    """A prepared dataset with something to learn: item i is mostly followed by item i + 1."""
+    """A prepared dataset in which item i is mostly followed by item i + 1."""
     return small_dataset(folder / "data", seed, items, sessions, new_items, prefix)

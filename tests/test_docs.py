@@ -28,7 +28,6 @@ def commands(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small file for every name that the pages use."""
     folder = tmp_path_factory.mktemp("docs")
     clicks = [(session[1:], item[1:], time) for session, item, time in small_shop(300)]
     days = [datetime.fromtimestamp(time / 1000, UTC) for _, _, time in clicks]
@@ -130,7 +129,7 @@ TEXTS = [*WRITTEN, *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
 
 
 def missing_files(text: str, folder: Path) -> list[str]:
-    """The .py and .md files that `text` names and the repository lacks; a path may begin at any of the usual roots."""
+    """The .py and .md files that `text` names and the repository lacks."""
     roots = (ROOT, ROOT / "docs", SOURCE, SOURCE / "posrec", folder)
     named = set(re.findall(r"(?<![\w/.*{}-])[\w./-]*\w\.(?:py|md)\b(?!\.)", text)) - EXAMPLES - GENERATED
     whole_paths = [name for name in named if "/" in name and not any((root / name).exists() for root in roots)]

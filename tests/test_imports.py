@@ -17,7 +17,6 @@ STANDARD = set(sys.stdlib_module_names)
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Module name -> file, for every module of the package."""
     found = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -26,7 +25,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(module: str, path: Path) -> Iterator[str]:
-    """Everything a file imports, wherever in it; `from a import b` counts as a.b, since b may be a module."""
+    """Everything a file imports, wherever in it; `from a import b` counts as a.b."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -102,7 +102,6 @@ def test_everything_that_the_server_needs_has_a_hash(lock: ModuleType) -> None:
         ("a-1.0-cp312-cp312-manylinux2014_aarch64.manylinux_2_17_aarch64.whl", {"aarch64"}),
         ("a-1.0-cp39-abi3-manylinux_2_28_x86_64.whl", {"x86_64"}),
         ("a-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", set()),
-        ("a-1.0-cp313-cp313t-manylinux_2_28_x86_64.whl", set()),
         ("a-1.0-cp312-cp312-win_amd64.whl", set()),
         ("a-1.0-pp311-pypy311_pp73-manylinux_2_28_x86_64.whl", set()),
     ],

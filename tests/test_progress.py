@@ -31,7 +31,6 @@ class Handle:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
-    """A stand-in for IPython in a notebook; returns what `display` has drawn."""
     handle = Handle()
 
     def display(drawing: str, display_id: bool) -> Handle:
@@ -44,13 +43,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
     monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
     return handle
-
-
-def test_an_epoch_is_a_line_in_python(small: PreparedDataset, capsys: pytest.CaptureFixture[str]) -> None:
-    posrec.fit(small, "posrec", "cpu", **QUICK)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert all(re.fullmatch(EPOCH.format(epoch), line) for epoch, line in enumerate(lines, start=1))
 
 
 def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, tmp_path: Any) -> None:

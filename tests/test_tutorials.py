@@ -29,7 +29,6 @@ def run_commands(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder after the first tutorial."""
     folder = tmp_path_factory.mktemp("tutorial")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -1,7 +1,7 @@
 """Settings: declared beside their defaults, checked, described, and parsed from key=value.
 
-A config is a frozen dataclass. `setting` declares a field of it: the default, what it means, which values are allowed
-and which of them `posrec tune` tries. A field with a plain default has no range and no description.
+A config is a frozen dataclass. `setting` declares a field of it: the default, what it means, which
+values are allowed and which `posrec tune` tries. A plain default has no range and no description.
 """
 
 import math
@@ -78,7 +78,7 @@ class Declaration:
 
     @property
     def description(self) -> str:
-        """The meaning and the allowed values, in Markdown; the choices only if the meaning does not name them."""
+        """The meaning and the allowed values, in Markdown."""
         names = [f"`{choice}`" for choice in self.choices]
         if not self.allowed or (names and all(name in self.meaning for name in names)):
             return self.meaning
@@ -107,14 +107,13 @@ def setting(default: T, meaning: str = "", **declared: Any) -> T:
 
 
 def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:
-    """Every setting of a config dataclass by name; nothing is declared of one that has a plain default."""
+    """Every setting of a config dataclass by name."""
     for one in fields(config):
         yield one.name, one.metadata.get(Declaration, Declaration())
 
 
 def check_settings(config: Any) -> None:
-    """Raise an InputError that names the first setting of a config that is not of its type, not finite or not
-    allowed."""
+    """Raise an InputError that names the first setting with a wrong type or a value not allowed."""
     kinds = get_type_hints(type(config))
     for name, declaration in declarations(config):
         value = getattr(config, name)
@@ -130,8 +129,7 @@ TYPES_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number
 
 
 def has_type(value: Any, kind: Any) -> bool:
-    """Whether a value is of a declared type, such as `int | None`; a whole number is a number too. A type that is not
-    one of TYPES_IN_WORDS is left to the model.
+    """Whether a value is of a declared type, such as `int | None`; other types are left to the model.
 
     >>> has_type(2, float), has_type(2.5, int), has_type(True, int), has_type(None, int | None)
     (True, False, False, True)
@@ -150,12 +148,12 @@ def in_words(kind: Any) -> str:
 
 
 def described_settings(config: Any) -> list[tuple[str, Any, str]]:
-    """The name, the value and the description, in Markdown, of every setting of a config."""
+    """The name, the value and the Markdown description of every setting."""
     return [(name, getattr(config, name), declared.description) for name, declared in declarations(config)]
 
 
 def tuned_settings(config: type) -> dict[str, Range | Choices]:
-    """The settings of a config that `posrec tune` searches, and the values that it tries."""
+    """The settings that `posrec tune` searches, and the values that it tries."""
     return {name: declaration.tune for name, declaration in declarations(config) if declaration.tune}
 
 
@@ -175,7 +173,7 @@ def parse_pairs(pairs: list[str], example: str = "--set encoding=dpe") -> dict[s
 
 
 def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
-    """Copies of the configs `defaults` with `settings` in them; a setting goes to the first that has its name.
+    """Copies of the configs `defaults` with `settings` in them; the first that has a name gets it.
 
     >>> from posrec.training.settings import Settings
     >>> split_settings({"epochs": "2"}, Settings())[0].epochs
@@ -195,7 +193,7 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
 
 
 def parse(key: str, value: Any, kind: Any) -> Any:
-    """The text of a setting as a value of its type; a value that is not text is returned as it is."""
+    """The text of a setting as a value of its type; other values are returned as they are."""
     if not isinstance(value, str):
         return value
     kinds = [kind, *get_args(kind)]

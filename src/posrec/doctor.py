@@ -1,4 +1,4 @@
-"""What posrec finds on this machine: versions, devices, threads, memory, disk, and what each extra would add."""
+"""What posrec finds on this machine, and what each extra would add."""
 
 import platform
 import re
@@ -28,7 +28,7 @@ REQUIREMENT = re.compile(r"([\w.-]+)([^;]*)(?:;.*?(?:extra == [\"'](.+)[\"'])?)?
 
 
 def diagnose() -> dict[str, Any]:
-    """What `posrec doctor --json` prints. torch is loaded for it; sizes are in bytes."""
+    """What `posrec doctor --json` prints; sizes are in bytes."""
     import torch
 
     packages = requirements()
@@ -64,7 +64,7 @@ def diagnose() -> dict[str, Any]:
 
 
 def requirements() -> list[tuple[dict[str, str | None], str | None]]:
-    """The packages that the installed posrec names, with their versions, each with the extra that it belongs to."""
+    """The packages that posrec names, with their versions, each with its extra."""
     try:
         lines = metadata.requires("posrec") or []
     except metadata.PackageNotFoundError:  # it runs from its source, and nothing is known of what it needs

@@ -1,8 +1,7 @@
 """What long work reports while it runs: messages, and how much is done.
 
-Library code reports to a `Progress`. The command line passes one that draws a bar in a terminal. The default in Python
-prints messages to standard error, an epoch a line, and in a notebook it draws a bar under the cell as well. Where there
-is no bar, a line every half minute says how far the work is.
+Library code reports to a `Progress`: a bar in a terminal or a notebook, or else lines on standard
+error, one every half minute.
 """
 
 import json
@@ -25,7 +24,7 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def printable(text: str) -> str:
-    """Text from a file as a terminal may show it: control characters, which could command it, are written out.
+    """Text from a file with control characters, which could command a terminal, written out.
 
     >>> printable("Tent\\x1b[2J")
     'Tent\\\\x1b[2J'
@@ -34,7 +33,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(value: Any, indent: int | None = None) -> str:
-    """JSON as a terminal may show it: JSON allows control characters from U+007F on in its texts.
+    """JSON as a terminal may show it, without control characters.
 
     >>> print(printable_json({"title": "Zelt\\x9b2J"}))
     {"title": "Zelt\\u009b2J"}
@@ -44,8 +43,7 @@ def printable_json(value: Any, indent: int | None = None) -> str:
 
 
 class TerminalConsole(Console):
-    """Every text is printed as it is: brackets are no markup of Rich's, and control characters, which could command the
-    terminal, are written out. Titles, ids and names of files come from outside."""
+    """Prints every text as it is: no markup, and control characters are written out."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(emoji=False, markup=False, **options)
@@ -55,14 +53,13 @@ class TerminalConsole(Console):
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Everything that is printed passes here, as parts of lines; styles become control characters later."""
+        """Everything that is printed passes here; styles become control characters later."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class Progress:
-    """Prints messages to standard error, and every half minute how much is done; override a method to show more or
-    less."""
+    """Prints messages, and every half minute how much is done; override a method to show more."""
 
     LINE_SECONDS = 30
     next_line = 0.0  # when a line is printed; 0 before the first update
@@ -79,7 +76,7 @@ class Progress:
             self.next_line = now + self.LINE_SECONDS
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
-        """The validation metrics of a finished epoch, under early stopping; may raise to end the training."""
+        """The validation metrics of a finished epoch; may raise to end the training."""
 
 
 class SilentProgress(Progress):
@@ -91,7 +88,7 @@ class SilentProgress(Progress):
 
 
 class TerminalProgress(Progress):
-    """Draws a bar on standard error inside `with`. If that is not a terminal, lines are printed."""
+    """Draws a bar inside `with`; prints lines if standard error is not a terminal."""
 
     def __init__(self) -> None:
         self.console = TerminalConsole(stderr=True, highlight=False)
@@ -121,7 +118,7 @@ class TerminalProgress(Progress):
 
 
 class NotebookProgress(Progress):
-    """Draws a bar under the cell of a notebook, by IPython's `display`, and prints messages."""
+    """Draws a bar under the cell of a notebook, and prints messages."""
 
     INTERVAL = 0.2  # seconds between two drawings; every one is sent to the browser
 
@@ -145,11 +142,9 @@ class NotebookProgress(Progress):
 
 
 def default_progress() -> Progress:
-    """What functions of the package report to unless they are given a Progress."""
     return NotebookProgress() if in_notebook() else Progress()
 
 
 def in_notebook() -> bool:
-    """Whether the code runs in a cell of a notebook, whose shell is IPython's shell for messages to a browser."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

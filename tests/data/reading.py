@@ -29,7 +29,7 @@ class ReadClicks(NamedTuple):
 def read_clicks(
     format: str, files: Sequence[File], options: LogOptions | None = None, progress: Progress | None = None
 ) -> ReadClicks:
-    """The clicks of a log in memory, which is read, reported and finished as `posrec prepare` does it."""
+    """The clicks of a log, read, reported and finished as `posrec prepare` does it."""
     progress, items = progress or SilentProgress(), ItemIds()
     with tempfile.TemporaryDirectory() as folder:
         store = ClickStore(items, Path(folder))

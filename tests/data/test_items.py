@@ -10,7 +10,7 @@ import posrec
 from posrec.data.items import columns_for, read_items
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
-from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
+from tests.helpers import RecordingProgress, packed, small_shop, write_lines, write_log
 
 IDS = ["007", "x", "é"]
 
@@ -24,9 +24,7 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
     elif kind == "jsonl":
         table.write_ndjson(path)
     elif kind == "csv.gz":
-        import gzip
-
-        path.write_bytes(gzip.compress(table.write_csv().encode()))
+        path.write_bytes(packed(table.write_csv().encode(), "gzip"))
     else:
         table.write_csv(path, separator="\t" if kind == "tsv" else ",")
     progress = RecordingProgress()
@@ -66,11 +64,9 @@ def test_a_table_of_items(tmp_path: Path) -> None:
         assert (data.vocabulary.ids, data.vocabulary.columns) == (["i0", "i1", "i2", "i3", "i9"], expected)
         assert "items: column 'sku' read as the item id" in progress.messages
         assert "items: describes 2 of 5 items" in progress.messages
-    with pytest.raises(InputError, match=r"items has no column that looks like an item id .*: price"):
+    with pytest.raises(InputError, match="no column that looks like an item id"):
         posrec.prepare(clicks, out=tmp_path / "no", items=items.select("price"))
-    with pytest.raises(
-        InputError, match="give a path, a list of paths, or a polars, pandas or Arrow table, not builtin"
-    ):
+    with pytest.raises(InputError, match=r"not builtins\.dict"):
         posrec.prepare(clicks, out=tmp_path / "no", items={"id": ["i1"]})
 
 

@@ -5,16 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 import posrec
-from posrec.data.stats import length_histogram, popularity, repeating_sessions, sample_clicks, stats
+from posrec.data.stats import popularity, repeating_sessions, stats
 from tests.helpers import command, write_lines, write_log
 from tests.nn.test_batch import dataset, sessions_strategy
-
-lengths_strategy = st.lists(st.integers(2, 80), min_size=1, max_size=30)
 
 
 def test_figures_by_hand(tmp_path: Path) -> None:
@@ -63,17 +59,6 @@ def test_sessions_that_repeat_an_item(sessions: list[list[int]]) -> None:
     repeating = [len(set(session)) < len(session) for session in sessions]
     assert repeating_sessions(whole) == sum(repeating)
     assert repeating_sessions(whole.part(1, len(sessions))) == sum(repeating[1:])
-
-
-@given(lengths_strategy)
-def test_lengths(lengths: list[int]) -> None:
-    assert sample_clicks(dataset([[1] * length for length in lengths])) == sum(
-        sum(range(2, length + 1)) for length in lengths
-    )
-    histogram = length_histogram(torch.tensor(lengths))
-    assert sum(histogram.values()) == len(lengths)
-    assert histogram["6-7"] == sum(length in (6, 7) for length in lengths)
-    assert histogram["51+"] == sum(length > 50 for length in lengths)
 
 
 @given(sessions_strategy)

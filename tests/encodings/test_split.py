@@ -23,18 +23,6 @@ def test_the_parts_add_up_to_the_encoding_at_every_place_of_every_length(name: s
         assert torch.allclose(forward[place] + backward[length - 1 - place], whole, atol=1e-6)
 
 
-def test_the_parts_of_the_schemes() -> None:
-    """dpe: the first half is that of the place from the front alone; lrpe: only a constant is in front."""
-    forward, backward, _ = split(make_encoding("dpe", 8, 5), 5)
-    assert not backward[:, :4].any()
-    assert forward[:, 4:].unique(dim=0).shape[0] == 1
-    forward, backward, _ = split(make_encoding("lrpe", 8, 5), 5)
-    assert forward.unique(dim=0).shape[0] == 1
-    assert backward.unique(dim=0).shape[0] == 5
-    _, _, bias = split(make_encoding("rpe", 8, 5, heads=3), 5)
-    assert bias.shape == (3, 5)
-
-
 def test_the_bias_by_distance_is_that_of_the_pairs() -> None:
     encoding = make_encoding("rpe", D, LENGTH, heads=2)
     torch.nn.init.normal_(encoding.table)
@@ -62,7 +50,5 @@ class BiasOfTheFirst(torch.nn.Module):
 
 @pytest.mark.parametrize("scheme", [*BY_LENGTH, product, BiasOfTheFirst()], ids=["2dspe", "2dlpe", "product", "bias"])
 def test_what_can_not_be_split_is_refused(scheme) -> None:
-    with pytest.raises(
-        ValueError, match=r"encoding=mine depends on the session's length, .*: choose another, or --model posrec$"
-    ):
+    with pytest.raises(ValueError, match="encoding=mine depends on the session's length"):
         require_split(make_encoding(scheme, D, LENGTH), "mine", LENGTH)

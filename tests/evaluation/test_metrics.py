@@ -75,11 +75,3 @@ def test_top_is_the_same_as_topk(rows: int, k: int, more: int, seed: int, ties: 
     assert torch.equal(values, scores.topk(k).values)
     assert torch.equal(scores.gather(1, places), values)
     assert all(len(set(row)) == k for row in places.tolist())
-
-
-@pytest.mark.parametrize("place", [0, TOP_BLOCK - 1, 5 * TOP_BLOCK, 9 * TOP_BLOCK + 6])
-def test_top_finds_the_best_in_any_block(place: int) -> None:
-    scores = torch.full((9 * TOP_BLOCK + 7,), -torch.inf)
-    scores[place] = 1
-    values, places = top(scores.expand(3, -1), 2)  # one row in memory
-    assert (values[2, 0], places[2, 0], values[2, 1]) == (1, place, -torch.inf)

@@ -49,7 +49,7 @@ def test_a_comparison_is_written_and_says_who_is_better(data: PreparedDataset, t
     assert written["metrics"]["pop"] == result.metrics["pop"]
     report = (tmp_path / "out" / "report.html").read_text()
     assert report.count("<svg") == 6  # two metrics by length, popularity and first repeat
-    assert "By recall@20, posrec is not shown to differ from pop. By mrr@20, posrec is better than pop." in report
+    assert "By mrr@20, posrec is better than pop." in report
     assert report.index("is better than") < report.index("<table")
     command = f"posrec compare {data.path} --models posrec,pop --set d=16 --set epochs=2 --set batch_size=32"
     assert command in report
@@ -99,7 +99,6 @@ def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, mon
 
 @pytest.fixture(scope="module")
 def runs(data: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two finished runs."""
     folder = tmp_path_factory.mktemp("runs")
     for model in ("itemknn", "coclick"):
         fitted(data, model, folder / model)
@@ -129,17 +128,14 @@ def test_a_run_that_does_not_say_what_it_was_measured_on_is_ranked_again(
     run = tmp_path / "old"
     shutil.copytree(runs / "itemknn", run)
     metrics = json.loads((run / "metrics.json").read_text())
-    assert [metrics.pop(name) for name in ("dataset", "samples", "ranking")] == [
-        data.fingerprint,
-        len(data.test),
-        RANKING,
-    ]
+    for name, value in (("dataset", data.fingerprint), ("samples", len(data.test)), ("ranking", RANKING)):
+        assert metrics.pop(name) == value
     (run / "metrics.json").write_text(json.dumps(metrics))
     update_checksums(run)
     before, progress = content(run), RecordingProgress()
     result = compare(data, runs=[run, runs / "itemknn"], device="cpu", progress=progress)
     assert result.metrics["old"] == result.metrics["itemknn"]
-    assert progress.messages == [f"{run} has no stored ranks of the test samples of {data.path}; its model ranks them"]
+    assert "has no stored ranks" in progress.messages[0]
     assert content(run) == before
 
 
@@ -154,24 +150,22 @@ def test_a_run_of_a_model_of_ones_own_needs_stored_ranks(data: PreparedDataset, 
     assert result.metrics["own"] == result.metrics["itemknn"]
     (run / "metrics.json").write_text("{}")
     update_checksums(run)
-    with pytest.raises(InputError, match=r"own is a run of a model .* of your own; posrec evaluate .* first"):
+    with pytest.raises(InputError, match="of your own"):
         compare(data, runs=[run, runs / "itemknn"], progress=SilentProgress())
 
 
 def test_figures_of_different_samples_are_refused(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
-    """A run of other items is named with both datasets; matched by id it is ranked on the samples of the others."""
+    """Matched by id, a run of other items is ranked on the samples of the others."""
     sessions = [[str((number + step) % 7) for step in range(4)] for number in range(20)]
     other = write_dataset(tmp_path / "other", sessions[:15], sessions[15:], begins=10**6)
     done = command("compare", other.path, "--models", "pop", "--runs", runs / "itemknn", "--out", tmp_path / "out")
     assert done.code == 2
-    assert f"other items (dataset {data.fingerprint[:12]}) than" in done.err
-    assert f"has (dataset {other.fingerprint[:12]}); evaluate it on its own dataset" in done.err
+    assert data.fingerprint[:12] in done.err
+    assert other.fingerprint[:12] in done.err
     assert not (tmp_path / "out").exists()
     result = compare(other, ["pop"], runs=[runs / "itemknn"], match_ids=True, progress=SilentProgress())
     matched = evaluate_run(load_run(runs / "itemknn"), other, "cpu", SilentProgress(), match_ids=True)
     assert result.metrics["itemknn"] == matched.metrics
     here = posrec.evaluate(posrec.Recommender.load(runs / "itemknn", "cpu"), data, SilentProgress())
-    with pytest.raises(
-        InputError, match=f"itemknn was measured on .* {data.fingerprint[:12]}.* {other.fingerprint[:12]}"
-    ):
+    with pytest.raises(InputError, match="itemknn was measured on"):
         compare_rankings({"pop": matched, "itemknn": here}, other)

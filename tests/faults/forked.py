@@ -1,8 +1,8 @@
 """Commands in processes of their own, forked from one that has imported everything.
 
-A process that must be killed, limited or run as another user has to be a real one, but importing torch takes most of
-its time. Here one process imports it once and forks a child for each command. It has a single thread, since a fork
-copies only one: it computes nothing itself, and polars, whose import starts threads, is imported by the children.
+Importing torch takes most of a process's time. One process imports it once and forks a child for each
+command. It has a single thread, since a fork copies only one: polars, whose import starts threads, is
+imported by the children.
 """
 
 import atexit
@@ -64,7 +64,6 @@ FILE_SIZE_LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({
 
 @functools.cache
 def forking(forker: int) -> "subprocess.Popen[str]":
-    """A process that forks; it is started once and ends with this one."""
     source = Path(posrec.__file__).resolve().parents[1]
     environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
     line, pipe = [sys.executable, "-c", FORKING], subprocess.PIPE
@@ -76,9 +75,9 @@ def forking(forker: int) -> "subprocess.Popen[str]":
 def forked(
     *arguments: object, code: str = COMMAND, before: str = "", kill_after: float | None = None, forker: int = 0
 ) -> "subprocess.CompletedProcess[str]":
-    """`posrec ARGUMENTS` in a process of its own, or `code` with them as its sys.argv[1:]; `before` is run first.
+    """`posrec ARGUMENTS` in a process of its own, or `code`; `before` is run first.
 
-    The process is killed after `kill_after` seconds, if it has not ended by then. A forker runs one command at a time.
+    It is killed after `kill_after` seconds. A forker runs one command at a time.
     """
     process = forking(forker)
     assert process.stdin is not None

@@ -22,8 +22,8 @@ SESSIONS = ["1 2 3", "2 3", "3 1 2"] * 20
 
 
 def refused(log: Path, options: str, *says: str, out: str = "out", lines: int = 2) -> str:
-    """`posrec prepare LOG OPTIONS` exits with 2, prints at most `lines` lines that contain all of `says`, and leaves no
-    file behind in the log's folder."""
+    """`posrec prepare LOG OPTIONS` exits with 2, prints at most `lines` lines that contain all of `says`,
+    and leaves no file behind."""
     before = sorted(log.parent.rglob("*"))
     done = command("prepare", log, *shlex.split(options), "--out", log.parent / out)
     message = done.err[done.err.index("error:") :]

@@ -12,7 +12,6 @@ SEEDS = range(40)
 
 
 def damaged(path: Path, seed: int) -> None:
-    """A few bytes changed, or the end cut off."""
     draw, content = random.Random(seed), bytearray(path.read_bytes())
     for _ in range(draw.choice([1, 1, 2, 5])):
         content[draw.randrange(len(content))] = draw.randrange(256)

@@ -34,10 +34,8 @@ def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: 
     words = ["--set", f"batch_size={batch_size}", "--set", f"d={d}", "--device", "cpu"]
     done = forked("train", data.path, "--out", tmp_path / "run", *words, code=LIMITED)
     assert done.returncode == 2, done.stderr
-    assert (
-        f"does not fit in memory; lower batch_size (now {batch_size}), max_length (now 50), d (now {d}), "
-        "or set loss=chunked (now auto)"
-    ) in done.stderr
+    assert f"does not fit in memory; lower batch_size (now {batch_size})" in done.stderr
+    assert f"d (now {d})" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()  # so that the next try may use the name
 

@@ -1,4 +1,4 @@
-"""The arrays of a prepared dataset: their names and types, how they are read, and the fingerprint of the content."""
+"""The arrays of a prepared dataset: names, types, how they are read, and the fingerprint."""
 
 import hashlib
 from pathlib import Path
@@ -30,12 +30,11 @@ OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `pos
 
 
 def optional_arrays(folder: Path) -> list[str]:
-    """The names of the optional arrays that a prepared dataset has."""
     return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]
 
 
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """An array of ARRAYS, copied into memory: a mapped file changes with the file, or ends the process with SIGBUS."""
+    """A copy in memory: a mapped array changes with its file, or ends the process with SIGBUS."""
     path = reader.folder / f"{name}.npy"
     array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
@@ -45,7 +44,7 @@ def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
 
 
 def fingerprint(folder: Path, validation_start: int) -> str:
-    """A hash of the content: the arrays, the vocabulary with its columns, and where validation starts."""
+    """A hash of the arrays, the vocabulary with its columns, and where validation starts."""
     digest = hashlib.blake2b(digest_size=16)
     names = [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]
     for name in [*names, *(f"{name}.npy" for name in optional_arrays(folder))]:

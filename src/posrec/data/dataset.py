@@ -1,8 +1,9 @@
 """SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
 
-A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
-copied: session s of n clicks gives the ends 1..n-1. It has `offsets[s] - s` samples before it, and sample i, if it is
-one of session s, has its target at click `i + s + 1`. If only some kinds of events are targets, these are listed.
+A sample is a pair (session, end): the clicks before `end` and the click at it. Samples are never
+copied: session s of n clicks gives the ends 1..n-1. It has `offsets[s] - s` samples before it, and
+its sample i has its target at click `i + s + 1`. If only some kinds of events are targets, they are
+listed.
 """
 
 import hashlib
@@ -29,10 +30,10 @@ MANIFEST, CEILING = DATASET, "ceiling.json"
 
 @dataclass(frozen=True, repr=False)
 class SessionDataset:
-    """`items [clicks]` int32, `offsets [sessions + 1]` int64, and `times [sessions]` int64, when each session began.
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: their beginnings.
 
-    `targets [samples]` int64, if it is given, lists the index in `items` of each sample's target, in increasing order;
-    without it, every click but the first of a session is the target of a sample.
+    `targets [samples]` int64, if given, lists the index in `items` of each target, in increasing
+    order; without it, every click but the first of a session is a target.
     """
 
     items: Tensor
@@ -100,7 +101,7 @@ class SessionDataset:
         return self.moment_of(self.locate(sample_ids)[1])
 
     def moment_of(self, click: Tensor) -> Tensor:
-        """The share of all clicks that came before those at these indices in `items`, [B]."""
+        """The share of all clicks that came before those at these indices, [B]."""
         return (click - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
 
     def part(self, start: int, end: int) -> "SessionDataset":
@@ -117,8 +118,10 @@ class SessionDataset:
 
 
 def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int, stride: int = 1) -> SessionBatch:
-    """The samples `sample_ids [B]` as a batch of width `max_length`: the latest clicks of each (`first_read`), and its
-    target. No value is read back to the CPU, so that a CUDA graph can capture it."""
+    """The samples `sample_ids [B]` as a batch of width `max_length`: their latest clicks, and targets.
+
+    No value is read back to the CPU, so that a CUDA graph can capture it.
+    """
     sample_ids = sample_ids.to(dataset.offsets)
     session, target = dataset.locate(sample_ids)  # [B], [B]
     clicks = target - dataset.offsets[session]
@@ -140,9 +143,8 @@ class PreparedDataset:
         vocabulary: the ids of the items, with their titles and other columns.
         manifest: the contents of manifest.json.
         path: the folder.
-        target_weights: [clicks of `train`] float32, the weight of each training click by its kind of event
-            (`--event-weights`); None if no weights were given. Training multiplies the loss of a sample by the weight
-            of its target click.
+        target_weights: [clicks of `train`] float32, the weight of each training click by its kind of
+            event (`--event-weights`), which multiplies its loss as a target; None without weights.
     """
 
     train: SessionDataset
@@ -157,7 +159,7 @@ class PreparedDataset:
         return f"PreparedDataset({str(self.path)!r}: {', '.join(counts)}, {plural(len(self.vocabulary), 'item')})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to a process of a cluster, a dataset is the path of its folder, which is loaded there."""
+        """Sent to a process of a cluster, a dataset is its path, and is loaded there."""
         return load, (self.path.absolute(),)
 
     @property
@@ -167,16 +169,15 @@ class PreparedDataset:
 
     @property
     def validation(self) -> SessionDataset:
-        """The last tenth of the training sessions in time; a view of `train`, not a copy."""
+        """The last tenth of the training sessions in time; a view."""
         return self.train.part(self.manifest["validation_start"], self.train.sessions)
 
     @property
     def trained_until(self) -> int | None:
-        """When the training session began that began last; None if the log had no times."""
+        """When the last training session began; None if the log had no times."""
         return None if self.manifest.get("format") in WITHOUT_TIMES else int(self.train.times.max())
 
     def require_test_part(self) -> None:
-        """Raise an InputError if there is nothing to evaluate on."""
         if not self.test.sessions:
             raise InputError(
                 f"{self.path} has no test part to evaluate on, because it was prepared with --no-test; "
@@ -185,13 +186,13 @@ class PreparedDataset:
 
     @property
     def train_items(self) -> int:
-        """Items 1..train_items occur in training; those above occur only in the test part or in the items file."""
+        """Items 1..train_items occur in training."""
         return int(self.manifest["counts"]["train_items"])
 
     @property
     def recommendable_items(self) -> int:
-        """Items 1..recommendable_items can be recommended by their attributes: the items of training and, with
-        `posrec prepare --all-items`, those of the items file."""
+        """Items 1..recommendable_items can be recommended: those of training and, with `--all-items`, those
+        of the items file."""
         return int(self.manifest["counts"].get("recommendable_items", self.train_items))
 
     @property
@@ -200,12 +201,12 @@ class PreparedDataset:
 
     @property
     def ceiling(self) -> dict[str, Any] | None:
-        """The best figures that any model can reach, if the process behind the clicks is known (the demo shop)."""
+        """The best figures that any model can reach, if that is known (the demo shop)."""
         return read_json(self.path / CEILING) if (self.path / CEILING).exists() else None
 
 
 def load(folder: str | Path) -> PreparedDataset:
-    """Open a prepared dataset: read its files into memory and compare them with checksums.json."""
+    """Open a prepared dataset: read its files into memory and check their checksums."""
     path = Path(folder)
     require_folder(path, DATASET)
     reader = FolderReader(path)
@@ -235,10 +236,9 @@ def load(folder: str | Path) -> PreparedDataset:
 
 
 def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> PreparedDataset:
-    """The same sessions, with items 1..known of the vocabulary of an older run among the items of training.
+    """The same sessions, with items 1..known of an older run's vocabulary among the items of training.
 
-    Items of the training sessions keep their numbers. The added items come next, with what the older vocabulary says
-    about them, and the other items last. The fingerprint differs, since numbers do.
+    Items of the training sessions keep their numbers, the added ones come next, the others last.
     """
     ids, clicked = data.vocabulary.ids, data.train_items
     of_training = set(ids[:clicked])
@@ -268,7 +268,7 @@ def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> Prepa
 
 
 def fits_together(sessions: SessionDataset) -> bool:
-    """Whether the arrays of a part have lengths that can belong together."""
+    """Whether the arrays of a part can belong together, by their lengths."""
     targets = sessions.targets
     return (
         len(sessions.items) == sessions.clicks

@@ -65,7 +65,7 @@ def kind_of(name: str, values: Sequence[Any]) -> str | None:
 
 
 def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: int) -> AttributeTable:
-    """The attributes of items 1..items. A value that a single item has says no more than its id, and is left out."""
+    """The attributes of items 1..items; a value of a single item says no more than its id."""
     rows, values, weights, number = [], [], [], 0
     vectors: list[torch.Tensor] = []
     for name, kind in columns.items():

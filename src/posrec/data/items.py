@@ -32,7 +32,7 @@ class ItemFile:
         return str(self.path)
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
-        """The rows with a column `id` of texts, each once: it is the column with the most of the log's `items`."""
+        """The rows with a column `id` of texts, each once: the one with most of the log's `items`."""
         id_column = max(self.id_columns, key=lambda name: self.rows[name].cast(pl.String).is_in(items.implode()).sum())
         file = self.path if isinstance(self.path, str) else self.path.name
         progress.message(f"{file}: column {id_column!r} read as the item id")
@@ -55,20 +55,20 @@ class ItemFile:
 
 
 def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any]]:
-    """The columns of the rows by id for these items, in this order; None where nothing is known."""
+    """The columns for these items, in this order; None where nothing is known."""
     wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
     found = wanted.join(about_items, on="id", how="left", maintain_order="left").drop("id")
     return {name: in_slices(found[name]) for name in found.columns}
 
 
 def in_slices(column: pl.Series) -> list[Any]:
-    """The values of a column. `to_list` lets no other thread run, and a server answers requests meanwhile."""
+    """The values of a column; `to_list` of a whole one would block a server's other threads."""
     starts = range(0, len(column), SLICE)
     return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 
 
 def read_items(source: Any) -> ItemFile:
-    """A CSV, TSV, Parquet or JSON lines file with one row an item, or a polars, pandas or Arrow table."""
+    """A file with one row an item, or a polars, pandas or Arrow table."""
     if not is_path(source):
         return with_ids("items", as_frame(source).collect())
     path = find_files(source)[0]
@@ -88,7 +88,7 @@ def read_items(source: Any) -> ItemFile:
 
 
 def with_ids(path: File | str, rows: pl.DataFrame) -> ItemFile:
-    """The rows of a file or a table, in which the columns that may hold the ids are found."""
+    """The rows with the columns that may hold the ids."""
     single = [name for name, kind in rows.schema.items() if not kind.is_nested()]  # `product` may be an object
     id_columns = [name for common in ID_NAMES for name in single if plain_name(name) == common]
     if not id_columns:

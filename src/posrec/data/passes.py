@@ -1,8 +1,8 @@
 """Passes: what a causal model reads of a dataset, each session once.
 
-A pass reads the clicks of a session from its first on and predicts the click after each of them. A session of more
-than `longest` + 1 clicks has several passes, which begin at multiples of `stride`: each sample reads what `first_read`
-says of it. Such a pass begins with clicks whose samples belong to the pass before.
+A pass reads a session from its first click on and predicts the click after each. A session of more
+than `longest` + 1 clicks has several passes, which begin at multiples of `stride` (`first_read`)
+with clicks whose samples belong to the pass before.
 """
 
 from dataclasses import dataclass
@@ -45,8 +45,7 @@ def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
 
 
 def cut_into_batches(clicks: Tensor, most: int) -> Tensor:
-    """Passes that read so many clicks, [P] in their order -> [batches] where each batch ends: as many passes as read at
-    most `most` clicks together, and at least one.
+    """Where each batch ends: as many passes of `clicks` [P] as have at most `most` together, at least one.
 
     >>> cut_into_batches(torch.tensor([2, 2, 3, 9, 1]), most=5).tolist()
     [2, 3, 4, 5]
@@ -60,7 +59,7 @@ def cut_into_batches(clicks: Tensor, most: int) -> Tensor:
 
 
 def collate_passes(dataset: SessionDataset, start: Tensor, clicks: Tensor, width: int) -> SessionBatch:
-    """Passes of so many clicks, [B] each, as a batch of this width. Tensor operations alone, as `dataset.collate`."""
+    """Passes of so many clicks, [B] each, as a batch of this width; tensor operations alone."""
     column = torch.arange(width, device=start.device)
     inside = column < clicks[:, None]
     click = torch.where(inside, start[:, None] + column, start[:, None])

@@ -17,7 +17,7 @@ PERCENTILES = (0.5, 0.9, 0.99)
 
 
 def stats(data: PreparedDataset) -> dict[str, Any]:
-    """Every figure of `posrec stats --json`. The fingerprint is computed again and compared with the manifest."""
+    """What `posrec stats --json` prints. The fingerprint is computed again and compared."""
     content = fingerprint(data.path, data.manifest["validation_start"])
     if content != data.fingerprint:
         raise InputError(
@@ -52,7 +52,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
 
 
 def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
-    """The clicks of the sessions that began on each day (UTC), in order; empty if the log had no times."""
+    """The clicks of the sessions that began on each day (UTC); empty if the log had no times."""
     if data.trained_until is None:
         return {}
     times, lengths = (
@@ -64,7 +64,7 @@ def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
 
 
 def sample_clicks(part: SessionDataset) -> int:
-    """Clicks over all samples, each with its target: a session of n clicks gives sequences of 2, 3, ..., n."""
+    """Clicks over all samples: a session of n clicks gives sequences of 2, 3, ..., n."""
     if part.targets is not None:
         return int((part.clicks_before(torch.arange(len(part))) + 1).sum())
     return int((part.lengths * (part.lengths + 1) // 2 - 1).sum())
@@ -96,7 +96,7 @@ def repeating_sessions(sessions: SessionDataset) -> int:
 
 
 def popularity(train: SessionDataset, items: int) -> dict[str, Any]:
-    """How unevenly training clicks are spread over items: the share of the most popular, and the Gini coefficient."""
+    """The share of training clicks of the most popular items, and the Gini coefficient."""
     counts = torch.bincount(train.items.long(), minlength=items + 1)[1 : items + 1]
     ordered = counts.sort(descending=True).values.double()
     total, rank = ordered.sum(), torch.arange(1, items + 1, dtype=torch.float64)

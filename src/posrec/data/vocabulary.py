@@ -18,7 +18,7 @@ FILE = "vocabulary.json"
 
 
 class Vocabulary:
-    """The items that a dataset or model knows, with any columns (title, category, ...) about them."""
+    """The items that a dataset or model knows, with columns (title, category, ...) about them."""
 
     def __init__(self, ids: Sequence[str], columns: Mapping[str, Sequence[Any]] | None = None) -> None:
         self.ids = list(ids)
@@ -42,7 +42,7 @@ class Vocabulary:
         return {item: number for number, item in enumerate(self.ids, start=1)}
 
     def index(self, item: str) -> int:
-        """The number of an item; raises KeyError for an unknown one."""
+        """Raises KeyError for an unknown item."""
         return self._numbers[item]
 
     def find(self, item: str) -> int | None:
@@ -50,7 +50,7 @@ class Vocabulary:
         return self._numbers.get(item)
 
     def indices(self, items: Iterable[str]) -> list[int]:
-        """The numbers of the known items among `items`, in order; unknown ones are left out."""
+        """The numbers of `items` in order; unknown ones are left out."""
         return [self._numbers[item] for item in items if item in self._numbers]
 
     def item(self, index: int) -> str:
@@ -60,7 +60,7 @@ class Vocabulary:
         return self.ids[index - 1]
 
     def title(self, index: int) -> str:
-        """The name of an item for people: its title, or its id if it has none."""
+        """An item's title, or its id if it has none."""
         item, titles = self.item(index), self.columns.get("title")
         return str((titles and titles[index - 1]) or item)
 
@@ -75,7 +75,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, content: Any, path: Path) -> "Vocabulary":
-        """The vocabulary in a file's content; the ids must be distinct texts."""
+        """The ids must be distinct texts."""
         try:
             found = cls(content["ids"], content["columns"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -1,26 +1,11 @@
-"""Forward- and backward-awareness, uniqueness and linearity of a positional encoding, decided by computation.
+"""Forward- and backward-awareness, uniqueness and linearity of an encoding, decided by computation.
 
-Definition 3.1 (forward): there are dimensions A such that P[a, A] of length p equals P[b, A] of length q when a = b,
-and differs from it when a != b. Definition 3.2 (backward) says the same of p - a and q - b. What is compared, a or
-p - a, is called the *place* below.
+Definition 3.1 (forward): there are dimensions A such that P[a, A] of length p equals P[b, A] of
+length q exactly when a = b. Definition 3.2 (backward) says the same of p - a and q - b. What is
+compared, a or p - a, is called the *place* below.
 
-**One largest A decides.** Equality of slices is equality in each dimension, so A may only hold dimensions that depend
-on the place alone; call their set A*. Two slices that differ on A also differ on any larger set. So if some A satisfies
-the definition, then A is inside A*, A* satisfies it too, and A* is not empty. It follows that the definition holds
-exactly when A* is not empty and the encodings of different places differ on A*. `analyse` computes A*, which is the
-certificate. When the definition fails, the result holds a clash for each dimension outside A* (the same place in two
-lengths has two values) and, if A* is not empty, a collision (two places have the same values on A*). Together they rule
-out every A.
-
-**Which comes first, the lengths or A?** As printed, the definition reads "for all p, q there is an A", so A might
-change with the lengths. The paper's own use (proof of Theorem 4.1, and "the PE for pos is the same across these
-sequences") has one A for all lengths, and only then can a model learn which dimensions to read. `holds` means one A for
-all lengths; `holds_by_pair` is the literal reading. The two agree for every scheme of the paper. They differ, for
-example, for a scheme of three lengths in which each two lengths share a dimension that the third one changes.
-
-**When are two numbers equal?** Modules are examined in float64. Two values of one dimension are equal if they differ by
-at most 64 rounding units of the largest value of that dimension: 1.4e-14 for a sinusoid. The same sine computed twice
-may differ by one unit. The slowest sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9, far more.
+`holds` means one A for all lengths, as in the proof of Theorem 4.1; `holds_by_pair` is the literal
+reading, in which A may change with the lengths. They agree for every scheme of the paper.
 """
 
 import copy
@@ -38,12 +23,15 @@ from posrec.encodings.schemes import ENCODINGS, LEARNED, THEORY_ONLY, Scheme, ma
 # scheme that is not linear is that of an odd d, whose last sine lacks its cosine: 1e-8 at d = 9. From d = 11 on such a
 # scheme passes as well, since the other slow dimensions can replace the missing cosine.
 LINEAR_TOLERANCE = 1e-9
+# Values of a dimension are equal if they differ by at most so many rounding units of its largest one:
+# 1.4e-14 for a sinusoid in float64. The same sine computed twice may differ by one unit; the slowest
+# sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9, far more.
 ROUNDING_UNITS = 64
 
 
 @dataclass(frozen=True)
 class PositionPair:
-    """Two positions, each of a session of some length, and the values of the encoding there in some dimensions."""
+    """Two positions, each of a session of some length, and their encodings in some dimensions."""
 
     positions: tuple[int, int]
     lengths: tuple[int, int]
@@ -53,7 +41,7 @@ class PositionPair:
 
 @dataclass(frozen=True)
 class EncodingTable:
-    """One row for every (position, length) up to max_length, in order of length and then of position."""
+    """A row for every (position, length) up to max_length, by length and then by position."""
 
     rows: Tensor  # [N, d] float64, each dimension divided by its largest value
     scale: Tensor  # [d]
@@ -80,7 +68,7 @@ class EncodingTable:
         return (self.position + 1 < self.length).nonzero().flatten()
 
     def sessions(self) -> list[Tensor]:
-        """The rows of each length: one tensor of row numbers for length 1, 2, ..."""
+        """The row numbers of each length 1, 2, ..."""
         # Length l begins after 1 + 2 + .. + (l-1) rows.
         starts = [(length, length * (length - 1) // 2) for length in range(1, int(self.length[-1]) + 1)]
         return [torch.arange(start, start + length) for length, start in starts]
@@ -106,10 +94,9 @@ class Awareness:
 class Linearity:
     """Whether one matrix M moves the encoding one position on, in every session: P[pos+1] = M P[pos].
 
-    One step is enough: M applied k times moves k positions on, so the offsets 2, 3, ... need no check of their own.
-    `residual` is the largest error of the least-squares M, relative to each dimension's largest value. `trivial` means
-    that any values would have fitted, so that `holds` says nothing: the rows are all equal, or there are no more
-    different rows than their rank. A table of 70 random rows and 100 columns is "linear" in this sense.
+    `residual` is the largest error of the least-squares M, relative to each dimension's largest
+    value. `trivial` means that any values would have fitted: the rows are all equal, or there are
+    no more different rows than their rank.
     """
 
     holds: bool
@@ -121,8 +108,8 @@ class Linearity:
 class Analysis:
     """What `analyse` found for lengths 1 to max_length.
 
-    collision                two different (position, length) with the same encoding; None if every one is unique
-    collision_within_length  two positions of one session with the same encoding; None if Property 3.3 holds
+    collision                two different (position, length) with the same encoding, or None
+    collision_within_length  the same within one session; None if Property 3.3 holds
     """
 
     max_length: int
@@ -143,11 +130,11 @@ class Analysis:
 
 
 def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int = 70, d: int = 100) -> Analysis:
-    """Decide awareness, uniqueness and linearity of a scheme over every position of every length up to max_length.
+    """Decide awareness, uniqueness and linearity of a scheme for every session up to max_length.
 
     Arguments:
-        scheme: A name, or a function, module or module class of one's own, as in `make_encoding`. A learned scheme
-            that is given by name is examined with a random table (seed 0).
+        scheme: A name, or a function, module or module class of one's own, as in `make_encoding`.
+            A learned scheme that is given by name is examined with a random table (seed 0).
         max_length: The longest session to examine, at least 2.
         d: The number of dimensions.
 
@@ -176,8 +163,12 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
         )
 
 
+# One largest A decides. Equality of slices is equality in each dimension, so A may only hold
+# dimensions that depend on the place alone; call their set A*. Two slices that differ on A also differ
+# on any larger set, so if some A satisfies the definition, A* does. When it fails, a clash for each
+# dimension outside A* and a collision on A* together rule out every A.
 def awareness(table: EncodingTable, place: Tensor) -> Awareness:
-    """Definition 3.1 for place = position, Definition 3.2 for place = positions left until the last click."""
+    """Definition 3.1 for place = position, 3.2 for place = positions left until the last click."""
     earliest = earliest_rows(place)  # all rows of a place are compared with that of the shortest session that has it
     breaks = (table.rows - table.rows[earliest[place]]).abs() > table.tolerance  # [N, d]
     alone = ~breaks.any(0)
@@ -199,7 +190,7 @@ def earliest_rows(place: Tensor) -> Tensor:
 
 
 def clashes(table: EncodingTable, breaks: Tensor, reference: Tensor) -> Iterator[PositionPair]:
-    """A small set of pairs that shows every broken dimension, chosen greedily; the shortest sessions come first."""
+    """A small set of pairs that shows every broken dimension; the shortest sessions come first."""
     open_dimensions = breaks.any(0)
     while open_dimensions.any():
         row = int((breaks & open_dimensions).sum(1).argmax())
@@ -208,7 +199,7 @@ def clashes(table: EncodingTable, breaks: Tensor, reference: Tensor) -> Iterator
 
 
 def aware_by_pair(table: EncodingTable, place: Tensor) -> bool:
-    """The literal order of quantifiers: for each two lengths there is an A, which other lengths need not share."""
+    """The literal order of quantifiers: each two lengths have an A of their own."""
     by_place = [table.rows[session][place[session].argsort()] for session in table.sessions()]
     for longer in by_place:
         confused: dict[bytes, int] = {}
@@ -233,8 +224,9 @@ def first_confused(rows: Tensor, tolerance: float) -> int:
 def collision(table: EncodingTable, among: Tensor, dimensions: Tensor) -> PositionPair | None:
     """Two of the rows `among` that are equal in all `dimensions`, or None, without comparing every two.
 
-    Sort the rows by a weighted sum. Equal rows are then some k places apart, and all rows between them have sums at
-    least as close. So try k = 1, 2, ... until no two rows at that distance are close.
+    Sort the rows by a weighted sum. Equal rows are then some k places apart, and all rows between
+    them have sums at least as close. So try k = 1, 2, ... until no two rows at that distance are
+    close.
     """
     rows = table.rows[among][:, dimensions]
     weights = torch.rand(rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0))
@@ -255,7 +247,6 @@ def collision(table: EncodingTable, among: Tensor, dimensions: Tensor) -> Positi
 
 
 def linearity(table: EncodingTable) -> Linearity:
-    """Fit the one-step matrix by least squares over every neighbouring pair of positions."""
     here = table.with_successor()
     before, after = table.rows[here], table.rows[here + 1]
     fit = torch.linalg.lstsq(before, after, driver="gelsd")
@@ -265,12 +256,12 @@ def linearity(table: EncodingTable) -> Linearity:
 
 
 def examined_names() -> tuple[str, ...]:
-    """Every name that `analyse` accepts: the schemes that a model can use, and those of the theory alone."""
+    """Every name that `analyse` accepts."""
     return (*ENCODINGS, *THEORY_ONLY)
 
 
 def build(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d: int) -> nn.Module:
-    """The scheme as a float64 module. A learned scheme asked for by name gets a random table (seed 0)."""
+    """The scheme as a float64 module. A learned scheme asked for by name gets a random table."""
     if isinstance(scheme, str) and scheme in THEORY_ONLY:
         return THEORY_ONLY[scheme](d, max_length).double()
     if not isinstance(scheme, str):
@@ -304,7 +295,7 @@ def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
 
 @contextmanager
 def double_precision() -> Iterator[None]:
-    """Quotients of integers, such as positions, are in double precision, as the weights of a scheme are here."""
+    """Quotients of integers, such as positions, are in double precision, as the weights are."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -315,7 +306,7 @@ def double_precision() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute in one thread: distributing many small operations over threads takes longer than it saves."""
+    """Distributing many small operations over threads takes longer than it saves."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

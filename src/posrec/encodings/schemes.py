@@ -1,26 +1,11 @@
-"""Every positional encoding of the paper, each as one module with one call.
+"""Every positional encoding of the paper: scheme(forward, backward, length) -> [B, L, d].
 
-    scheme(forward, backward, length) -> [B, L, d]
-
-    forward   [B, L] integers: the position counted from the first click, 0-based
-    backward  [B, L] integers: the position counted from the last click, 0-based
-    length    [B]    integers: how many clicks the session has
-
-For an item clicked once, `backward = length - 1 - forward`. A repeated item on a session graph passes the forward
-position of its earliest and the backward position of its latest click, and every scheme takes the part it needs.
-
-Rules that hold for all of them:
-- any d >= 2 and any length is allowed. Positions past the end of a learned table share its last row, and the negative
-  backward positions of padding read row 0, which the caller has to mask. Neither is an error.
-- the output has the module's dtype (`.double()`, `.half()`). Sinusoids are computed in float32 at least, then cast.
-- the output is on the input's device. A learned table has to be on it too, so move the module with the model.
-- where the paper splits d into two halves, the first has d // 2 dimensions and the second the rest.
-
-Equation numbers are the paper's (Qiu et al., "Exploiting Positional Information for Session-based Recommendation").
-
->>> encoding = make_encoding("dpe", d=4, max_length=50)
->>> encoding(torch.tensor([[0, 1]]), torch.tensor([[1, 0]]), torch.tensor([2])).shape
-torch.Size([1, 2, 4])
+`forward`, `backward` [B, L]: the position from the first and from the last click, 0-based; `length`
+[B]: the clicks of the session. A repeated item on a session graph passes the forward position of
+its earliest and the backward position of its latest click. Positions past the end of a learned
+table share its last row; the negative backward positions of padding read row 0, which the caller
+masks. Where the paper splits d, the first half has d // 2 dimensions. Equation numbers are the
+paper's (Qiu et al., "Exploiting Positional Information for Session-based Recommendation").
 """
 
 import copy
@@ -36,7 +21,7 @@ Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def sinusoid(position: Tensor, width: int, step: float, like: Tensor, cosine_first: bool = False) -> Tensor:
-    """Interleaved sin and cos of `position / 10000^(i * step)`: [...] -> [..., width], in `like`'s dtype.
+    """Interleaved sin and cos of `position / 10000^(i * step)`: [...] -> [..., width].
 
     An odd width leaves out the last cosine. `cosine_first` exchanges dimensions 2i and 2i+1.
     """
@@ -49,7 +34,7 @@ def sinusoid(position: Tensor, width: int, step: float, like: Tensor, cosine_fir
 
 
 def look_up(table: Tensor, position: Tensor) -> Tensor:
-    """The row of each position: [rows, width], [...] -> [..., width]; positions past an end read the row at the end."""
+    """The row of each position, [...] -> [..., width]; past an end, the row at the end."""
     return functional.embedding(position.clamp(0, table.shape[0] - 1), table)
 
 
@@ -59,7 +44,7 @@ def learned_table(rows: int, d: int) -> nn.Parameter:
 
 
 class Fixed(nn.Module):
-    """The base of schemes without weights: d, and an empty buffer that carries the module's dtype."""
+    """Without weights: d, and an empty buffer that carries the module's dtype."""
 
     like: Tensor
 
@@ -70,7 +55,7 @@ class Fixed(nn.Module):
 
 
 class Learned(nn.Module):
-    """The base of learned schemes: one `table` of max_length rows and d columns, so that all have as many weights."""
+    """The base of learned schemes: one `table` of max_length rows and d columns."""
 
     def __init__(self, d: int, max_length: int) -> None:
         super().__init__()
@@ -182,7 +167,7 @@ class RPE(NoEncoding):
         self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # initially no preference
 
     def attention_bias(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        """[B, heads, L, L], to be added to the attention scores of queries i (third axis) and keys j (fourth)."""
+        """[B, heads, L, L], to be added to the attention scores of queries i and keys j."""
         offset = forward.unsqueeze(1) - forward.unsqueeze(2)  # [B, L, L]: forward[j] - forward[i]
         return look_up(self.table, offset + self.farthest).permute(0, 3, 1, 2)
 
@@ -206,10 +191,10 @@ THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined b
 
 
 class OwnScheme(nn.Module):
-    """A user's function or module, as a module that is moved, saved and printed with the model that contains it.
+    """A user's function or module, as a module of the model that contains it.
 
-    The negative backward positions of padding become 0: 1 / (1 + backward) would be infinite, and its gradient not a
-    number even where padding is masked.
+    The negative backward positions of padding become 0: 1 / (1 + backward) would be infinite, and
+    its gradient not a number even where padding is masked.
     """
 
     def __init__(self, function: Scheme) -> None:
@@ -223,7 +208,7 @@ class OwnScheme(nn.Module):
 
 
 class OwnEncoding(str):
-    """The name of a user's own encoding, together with the encoding: in a model's config it is text like other names.
+    """The name of a user's own encoding, together with the encoding; in a config it is text.
 
     >>> nearness = OwnEncoding.of("my_encoding.py:nearness", lambda forward, backward, length: 1 / (1 + backward))
     >>> nearness == "my_encoding.py:nearness", nearness.scheme is not None
@@ -242,20 +227,16 @@ class OwnEncoding(str):
 def make_encoding(
     scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, heads: int = 1, **options: int
 ) -> nn.Module:
-    """Make a positional encoding that can be called as `encoding(forward, backward, length) -> [B, L, d]`.
+    """Make a positional encoding that is called as `encoding(forward, backward, length) -> [B, L, d]`.
 
     Arguments:
-        scheme: A name of ENCODINGS, or a function, module or module class of one's own. A name or a class is built with
-            (d, max_length) and `options`; a module is used as it is; a function is wrapped in a module. A scheme of
-            one's own is called once on a session of two clicks, so that a wrong shape is reported here and not inside
-            a model.
+        scheme: A name of ENCODINGS, or a function, module or module class of one's own. A name or a
+            class is built with (d, max_length) and `options`. A scheme of one's own is called once
+            on a session of two clicks, so that a wrong shape is reported here.
         d: The number of dimensions, at least 2.
         max_length: The number of rows of a learned table, at least 1.
-        heads: The heads of the attention that rpe biases; no other scheme depends on them.
+        heads: The heads of the attention that rpe biases.
         options: dpe: over_half.
-
-    Returns:
-        The encoding, as a module.
 
     >>> make_encoding("ldpe", d=100, max_length=50).table.shape
     torch.Size([50, 100])
@@ -284,7 +265,7 @@ def make_encoding(
 
 
 def make_own(encoding: OwnEncoding, d: int, max_length: int) -> nn.Module:
-    """As `make_encoding`; a module is copied, so that each model that is built starts with the same weights."""
+    """As `make_encoding`; a module is copied, so that every model starts with the same weights."""
     scheme = copy.deepcopy(encoding.scheme) if isinstance(encoding.scheme, nn.Module) else encoding.scheme
     try:
         made = make_encoding(scheme, d, max_length)
@@ -296,6 +277,6 @@ def make_own(encoding: OwnEncoding, d: int, max_length: int) -> nn.Module:
 
 
 def attention_bias(encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor | None:
-    """What an attention layer adds to its scores: [B, heads, L, L], or None for an encoding that has no bias."""
+    """What an attention layer adds to its scores: [B, heads, L, L], or None."""
     own: Scheme | None = getattr(encoding, "attention_bias", None)
     return None if own is None else own(forward, backward, length)

@@ -1,14 +1,11 @@
-"""A positional encoding as the sum of a part by the place from the front and a part by the place from the back.
-
-A model that reads a session once (`models/posrecplus.py`) adds the forward part of a click to its input, and the
-backward part where a later click reads it, since the distance to the click that reads is the place from the back:
+"""A positional encoding as the sum of a part by the position from the front and one from the back.
 
     P[pos] of length l = F[pos] + B[l - pos - 1]          F[a] = P[a] of length a + 1;    B[0] = 0
 
-The sum is the encoding itself, so everything that holds for the encoding holds for the two parts together. `none`,
-`spe`, `lpe` have F alone, `rspe` and `lrpe` B alone (and in F the constant P of the last click), `dpe`, `ldpe`, `aspe`
-and `alpe` both. `rpe` has neither; it biases the attention by the distance. `2dspe` and `2dlpe` depend on the length,
-which is not known at a click in the middle of a session, and can't be split.
+A model that reads a session once (`models/posrecplus.py`) adds F to the input of a click, and B
+where a later click reads it. `rpe` has neither part; it biases the attention by the distance.
+`2dspe` and `2dlpe` depend on the length, which is not known in the middle of a session, and can't
+be split.
 """
 
 from typing import NamedTuple
@@ -26,11 +23,11 @@ class SplitEncoding(NamedTuple):
 
 
 def split(encoding: nn.Module, max_length: int) -> SplitEncoding:
-    """The two parts, with gradients to the encoding's weights. Correct only for encodings that `require_split` accepts.
+    """The two parts, with gradients. Correct only for encodings that `require_split` accepts.
 
     >>> from posrec.encodings.schemes import make_encoding
     >>> parts = split(make_encoding("dpe", d=8, max_length=5), 5)
-    >>> bool((parts.backward[:, :4] == 0).all())  # the first half of dpe is that of the place from the front
+    >>> bool((parts.backward[:, :4] == 0).all())  # the first half of dpe counts from the front
     True
     """
     device = next((one.device for one in [*encoding.parameters(), *encoding.buffers()]), torch.device("cpu"))
@@ -46,7 +43,7 @@ def split(encoding: nn.Module, max_length: int) -> SplitEncoding:
 
 @torch.no_grad()
 def require_split(encoding: nn.Module, name: str, max_length: int) -> None:
-    """Raise a ValueError if the encoding is not the sum of its two parts at every place of every length."""
+    """Raise a ValueError if the encoding is not the sum of its two parts everywhere."""
     forward, backward, by_distance = split(encoding, max_length)
     for length in range(1, max_length + 1):
         place = torch.arange(length, device=forward.device)

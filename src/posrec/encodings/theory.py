@@ -1,8 +1,7 @@
 """The paper's statements about encodings, checked by computation.
 
-`PAPER` holds what the paper says about each scheme, `differences` compares it with what `analyse` finds, and
-`statements` checks the numbered properties, theorems and corollaries and the claims of section 3.4. The paper numbers
-its theorems and corollaries together with the definitions: the first theorem is 3.4, the second 4.1.
+`PAPER` holds what the paper says about each scheme, `differences` compares it with what `analyse`
+finds, and `statements` checks the numbered properties, theorems, corollaries and section 3.4.
 """
 
 from dataclasses import dataclass, fields
@@ -54,7 +53,6 @@ PAPER: dict[str, PaperClaim] = {
 
 
 def verdicts(found: Analysis) -> dict[str, bool]:
-    """The answers of an analysis, under the names of the claims."""
     return {
         "forward": found.forward.holds,
         "backward": found.backward.holds,
@@ -145,7 +143,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
 
 
 def reason(found: Analysis, column: str) -> str:
-    """Why an analysis gives the answer that it gives under the name of a claim."""
+    """Why an analysis gives its answer to a claim."""
     if column == "linear":
         return f"the best matrix to move it on leaves a worst residual of {found.linear.residual:.1e}"
     if column in ("unique", "unique_within_length"):
@@ -173,7 +171,8 @@ def spans(dimensions: tuple[int, ...]) -> str:
 
 
 def shares_steps(table: EncodingTable, awareness: Awareness, backward: bool) -> bool:
-    """Properties 3.1 and 3.2 with f(P[a], a, b) = P[a] + step(a, b): the steps are the same in every length.
+    """Properties 3.1 and 3.2 with f(P[a], a, b) = P[a] + step(a, b): the steps are the same in
+    every length.
 
     Steps between neighbours are enough, since the others are their sums.
     """
@@ -186,14 +185,14 @@ def shares_steps(table: EncodingTable, awareness: Awareness, backward: bool) -> 
 
 
 def mirrored(table: EncodingTable) -> bool:
-    """Whether P[pos] = P[l-1-pos] everywhere: reversing each session changes nothing."""
+    """Whether P[pos] = P[l-1-pos] everywhere."""
     mirror = torch.cat([session.flip(0) for session in table.sessions()])
     return bool(((table.rows - table.rows[mirror]).abs() <= table.tolerance).all())
 
 
 @torch.no_grad()
 def bias_is_relative(relative: RPE, max_length: int) -> bool:
-    """Corollary 3.5: g(P_ij) is the same for the same j - i in every session, and for each j it changes with i."""
+    """Corollary 3.5: g(P_ij) depends on j - i alone, and for each j it changes with i."""
     shorter = None
     for length in range(2, max_length + 1):
         forward = torch.arange(length).unsqueeze(0)

@@ -1,4 +1,4 @@
-"""Metrics by the length of the session, the position of its first repeated item and the popularity of the target."""
+"""Metrics by length of the session, position of the first repeat and popularity of the target."""
 
 import torch
 from torch import Tensor
@@ -13,9 +13,8 @@ FIRST_REPEATS: Bounds = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))  # positio
 
 
 def groups_of_samples(samples: SessionDataset, train: SessionDataset) -> dict[str, dict[str, Tensor]]:
-    """Which samples [N] are in each group: by the number of clicks before the target (`lengths`), by the position of
-    the first click on an item clicked before (`repeats`), and by how often the target was clicked in training
-    (`popularity`)."""
+    """Which samples [N] are in each group: by clicks before the target (`lengths`), by the position of
+    the first repeated item (`repeats`), by training clicks of the target (`popularity`)."""
     every = torch.arange(len(samples))
     _, target = samples.locate(every)
     targets = samples.items[target].long()
@@ -37,7 +36,7 @@ def groups_of(values: Tensor, bounds: Bounds) -> dict[str, Tensor]:
 
 
 def first_repeats(samples: SessionDataset) -> Tensor:
-    """[N] the position, from 1, of the first click that repeats an earlier one; 0 where all clicks differ."""
+    """[N] the position, from 1, of the first click that repeats an earlier one; 0 if all differ."""
     items = samples.items[: samples.clicks].long()
     session = torch.repeat_interleave(torch.arange(samples.sessions), samples.lengths)  # of each click
     ordered, order = (session * (items.max() + 1) + items).sort(stable=True)

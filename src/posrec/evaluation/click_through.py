@@ -1,9 +1,8 @@
-"""What became of answers that were shown, from the feedback files of `posrec serve --feedback`: by run, rank and day.
+"""What became of answers that were shown, from `posrec serve --feedback`: by run, rank and day.
 
-An impression is an item that was shown as part of an answer, once however often it was reported. It is clicked, put
-into the cart or bought if the same item of the same answer was. Figures are ratios of sums over visitors: clicks to
-answers, purchases to visitors. The answers to one visitor are not independent, so each error is estimated over visitors
-(`influences`, significance.py).
+An impression is an item that was shown as part of an answer, however often it was reported. Figures
+are ratios of sums over visitors: clicks to answers, purchases to visitors. The answers to one
+visitor are not independent, so errors are estimated over visitors (significance.py).
 """
 
 import math
@@ -53,7 +52,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Group:
-    """The answers of one run, rank or day. Of a rank, an answer is one that had an item at this rank."""
+    """The answers of one run, rank or day; of a rank, those with an item at this rank."""
 
     group: str
     visitors: int
@@ -68,7 +67,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one measure of two runs, while both were shown. It may be looked at as often as one likes: `always_valid`."""
+    """Of one measure of two runs while both were shown; it may be looked at often."""
 
     measure: str
     higher: str  # the run with the higher figure
@@ -112,7 +111,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class UnusualDay:
-    """A day whose figure lies outside the range of the weeks before; or without answers: `rate` is None."""
+    """A day outside the range of the weeks before, or, if `rate` is None, without answers."""
 
     day: str
     measure: str
@@ -179,17 +178,15 @@ class ClickThrough:
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        """A row for each answer, with what became of its items."""
         return self.parts_of_answers("name", "run", "day").with_columns(all=pl.lit("all"))
 
     def parts_of_answers(self, *by: str) -> pl.DataFrame:
-        """A row for each answer and value of the columns `by`, with what became of those of its items."""
+        """A row for each answer and value of the columns `by`."""
         first, sums = pl.col("time", "visitor").first(), (pl.len().alias("shown"), pl.col(*MEASURES).sum())
         return self.impressions.group_by("answer", *by, maintain_order=True).agg(first, *sums)
 
     def by(self, column: str) -> list[Group]:
-        """Of every run (`name`), `day`, or `rank`, or of the new items that `explore` put into answers and all other
-        items (`explored`)."""
+        """By run (`name`), `day`, `rank`, or `explored`: new items that `explore` added."""
         return groups(self.parts_of_answers(column), column)
 
     def total(self) -> Group:
@@ -201,7 +198,7 @@ class ClickThrough:
         return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
-        """Of every two runs that were shown at the same time, with a level for all pairs together (Bonferroni)."""
+        """Of every two runs shown at the same time, with a level for all pairs (Bonferroni)."""
         names = self.answers["name"].unique().sort().to_list()
         pairs = [(pair, shown_together(self.answers, pair)) for pair in combinations(names, 2)]
         compared = [(pair, answers) for pair, answers in pairs if answers["name"].n_unique() == 2]
@@ -234,7 +231,7 @@ def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
 
 
 def groups(answers: pl.DataFrame, by: str) -> list[Group]:
-    """The figures of the answers with the same value in the column `by`, sorted by it."""
+    """The figures of the answers by their value in the column `by`, sorted by it."""
     result = []
     for (group,), own in visitor_totals(answers, by).group_by(by, maintain_order=True):
         ratios = {measure: ratio(*columns(own, measure, unit)) for measure, unit in MEASURES.items()}
@@ -250,8 +247,8 @@ def columns(frame: pl.DataFrame, *names: str) -> list[Numbers]:
 def ratio(sums: Numbers, counts: Numbers) -> Ratio:
     """The ratio of all sums to all counts, with its 95 % interval over visitors.
 
-    Where all sums are 0, so is their spread. The interval then ends at the share of visitors that would leave none of
-    them among so many with a chance of 2.5 %.
+    Where all sums are 0, the interval ends at the share of visitors that would leave none of them
+    among so many with a chance of 2.5 %.
 
     >>> ratio(np.array([2.0, 0.0, 1.0]), np.array([4.0, 2.0, 4.0])).mean
     0.3
@@ -266,15 +263,14 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
 
 
 def shown_together(answers: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The answers of two runs from the time on at which both were shown, and as long as both were."""
+    """The answers of two runs while both were shown."""
     times = [answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names]
     first, last = max(time.min() for time in times), min(time.max() for time in times)
     return answers.filter(pl.col("name").is_in(names), pl.col("time").is_between(first, last))
 
 
 def difference(answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1) -> Difference:
-    """Of two runs, one of so many pairs. A visitor whom both runs answered counts in both, and as one of the visitors
-    who are independent."""
+    """Of two runs, one of so many pairs. A visitor whom both answered is one independent unit."""
     totals = visitor_totals(answers, "name")
     runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
     data = {name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()}
@@ -305,8 +301,10 @@ def difference(answers: pl.DataFrame, measure: str, first: str, second: str, pai
 
 
 def more_units(difference: float, error: float, units: int, level: float = LEVEL) -> int | None:
-    """How many more units will show a difference of this size, in four cases of five; None for more than FORESEEABLE
-    times as many. An error falls with the square root of the number of units."""
+    """How many more units will show this difference in four cases of five; None if too many.
+
+    An error falls with the square root of the number of units.
+    """
     for times in np.geomspace(1, FORESEEABLE, 300):
         smaller = error / math.sqrt(times)
         if difference >= always_valid(difference, smaller, int(units * times), level)[1] + POWER * smaller:
@@ -325,8 +323,10 @@ def rounded(number: float) -> int:
 
 
 def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]:
-    """Days whose 95 % interval lies outside the range of the WEEKS days before it, and days without answers. Days with
-    less than a quarter of the visitors of the median day are not part of a range."""
+    """Days whose 95 % interval lies outside the range of the WEEKS days before, or without answers.
+
+    Days with less than a quarter of the median day's visitors are not part of a range.
+    """
     by_date = {date.fromisoformat(day.group): day for day in days}
     first, unusual = min(by_date), []
     for today in (first + timedelta(number) for number in range((max(by_date) - first).days + 1)):

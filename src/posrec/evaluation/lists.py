@@ -15,13 +15,13 @@ LISTS_AT_A_TIME = 4096  # lists whose vectors are compared at once
 
 
 def novelty(top: Tensor, clicks: Tensor) -> Tensor:
-    """The mean of -log2 p(i) over recommended items, in bits; p(i) is the item's share of the training clicks."""
+    """The mean of -log2 p(i) over recommended items; p(i) is i's share of training clicks."""
     shares = clicks[top.flatten()].double().clamp(min=1) / clicks.sum()
     return -shares.log2().mean()
 
 
 def vector_diversity(top: Tensor, vectors: Tensor) -> Tensor:
-    """The mean of 1 - cos over all pairs of items of a list, by the model's item vectors [n, d]."""
+    """The mean of 1 - cos over all pairs of items of a list, by item vectors [n, d]."""
     units = torch.nn.functional.normalize(vectors.float(), dim=1)
     k = top.shape[1]
     found = []
@@ -33,7 +33,7 @@ def vector_diversity(top: Tensor, vectors: Tensor) -> Tensor:
 
 
 def group_diversity(top: Tensor, groups: Tensor) -> Tensor:
-    """The share of the pairs of items of a list that are of different groups; groups [n + 1] by item number."""
+    """The share of pairs of a list's items in different groups; groups [n + 1] by number."""
     k = top.shape[1]
     same = torch.zeros((), dtype=torch.int64)
     for some in torch.split(groups[top], LISTS_AT_A_TIME):
@@ -42,14 +42,14 @@ def group_diversity(top: Tensor, groups: Tensor) -> Tensor:
 
 
 def serendipity(top: Tensor, targets: Tensor, clicks: Tensor) -> Tensor:
-    """The share of targets that are in their list and not in that of the K most clicked items: unexpected hits."""
+    """The share of targets that are in their list and not among the K most clicked items."""
     hit = (top == targets[:, None]).any(1)
     expected = (clicks[1:].topk(min(top.shape[1], len(clicks) - 1)).indices + 1)[None] == targets[:, None]
     return (hit & ~expected.any(1)).double().mean()
 
 
 def revenue(top: Tensor, targets: Tensor, prices: Tensor) -> Tensor:
-    """The mean price of a target that is in its list, 0 where it is not; prices [n + 1] by item number."""
+    """The mean price of a target that is in its list, else 0; prices [n + 1] by number."""
     hit = (top == targets[:, None]).any(1)
     worth = prices[torch.where(hit, targets, 0)]  # a target may be an item that was never in training
     return torch.where(hit, worth.nan_to_num(0.0), 0.0).mean()
@@ -62,7 +62,7 @@ def list_metrics(
     vectors: Tensor | None,
     columns: Mapping[str, Sequence[Any]],
 ) -> dict[str, float]:
-    """Every metric for which there is what it needs: item vectors, a column `category`, a column `price`."""
+    """Every metric whose needs are met: item vectors, or a column `category` or `price`."""
     k = top.shape[1]
     found = {"novelty": novelty(top, clicks), "serendipity": serendipity(top, targets, clicks)}
     if vectors is not None and k > 1:
@@ -75,14 +75,14 @@ def list_metrics(
 
 
 def numbered(values: Sequence[Any], size: int) -> Tensor:
-    """[size] equal for equal values, by item number; an item without a value is a group of its own."""
+    """[size] equal for equal values; an item without a value is a group of its own."""
     codes: dict[str, int] = {}
     groups = [-1 - place if one is None else codes.setdefault(str(one), len(codes)) for place, one in enumerate(values)]
     return torch.tensor([-size - 1, *groups][:size])
 
 
 def as_prices(values: Sequence[Any] | None, size: int) -> Tensor | None:
-    """[size] by item number, NaN without a price; None where the column is missing or not of numbers."""
+    """[size] by item number, NaN without a price; None if the column is not of numbers."""
     try:
         prices = [float("nan") if one is None else float(one) for one in values or ()]
     except (TypeError, ValueError):

@@ -24,8 +24,8 @@ RANKING = "all items, ties against the target"  # what `ranks_of` computes, as m
 def ranks_of(scores: Tensor, targets: Tensor) -> Tensor:
     """scores [B, n] (column i is item i + 1), targets [B] -> ranks [B].
 
-    The rank is one more than the number of other items that score as much or more. A target outside 1..n, or one whose
-    score is not a finite number, has a rank past all items and past every K: it is a miss in a small catalogue too.
+    The rank is one more than the number of other items that score as much or more. A target outside
+    1..n, or whose score is not finite, ranks past all items and past every K.
     """
     items = scores.shape[1]
     reachable = (targets >= 1) & (targets <= items)
@@ -49,7 +49,7 @@ def coverage(top: Tensor, items: int) -> Tensor:
 
 
 def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
-    """The mean popularity of recommended items, the most clicked being 1; clicks [items + 1] counts training clicks.
+    """The mean popularity of recommended items, the most clicked being 1; clicks [items + 1].
 
     A 0 in `top` stands for no item, where a list is shorter than others.
     """
@@ -57,15 +57,14 @@ def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
 
 
 def rank_metrics(ranks: Tensor) -> dict[str, float]:
-    """Every metric of ranks, at every cutoff."""
     return {f"{name}@{k}": float(gains(ranks, name, k).mean()) for name in GAINS for k in CUTOFFS}
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`scores.topk(k)` of scores [B, n]: values and columns, [B, k] each, the best first.
 
-    torch's topk goes through every row several times, which takes longer than computing the row did. The k best are in
-    the k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone.
+    torch's topk goes through every row several times. The k best are in the k blocks of columns
+    with the highest maxima, so those are found first, and topk goes through them alone.
     """
     block = TOP_BLOCK
     blocks = scores.shape[1] // block

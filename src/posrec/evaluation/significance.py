@@ -1,8 +1,8 @@
-"""Is one model better than another, or was it chance? Paired tests on the same samples, with sessions as clusters, and
-the test of a split whose figures are read again and again.
+"""Is one model better than another, or was it chance? Paired tests on the same samples, and the
+test of figures that are read again and again.
 
-The samples of a session are not independent: a session that suits a model suits it at every click. So standard errors
-are estimated over sessions; those of feedback over visitors.
+The samples of a session are not independent, so standard errors are estimated over sessions; those
+of feedback over visitors.
 """
 
 import math
@@ -26,7 +26,7 @@ Array = TypeVar("Array", "Tensor", npt.NDArray[np.float64])
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean difference of a metric (first minus second), its 95 % interval, and a two-sided p-value."""
+    """The mean difference of a metric (first minus second), its 95 % interval, and two-sided p."""
 
     difference: float
     low: float
@@ -40,17 +40,15 @@ class Comparison:
 
 
 def session_of_samples(samples: "SessionDataset") -> "Tensor":
-    """The number of the session that each sample is from, [N]."""
     import torch
 
     return samples.locate(torch.arange(len(samples)))[0]
 
 
 def compare_paired(first: "Tensor", second: "Tensor", session: "Tensor") -> Comparison:
-    """`first`, `second` [N]: gains of two models on the same samples; `session [N]`: the session of each sample.
+    """Gains of two models on the same samples, [N] each; `session [N]`: the session of each sample.
 
-    The p-value and the interval are those of a paired test over sessions, of which there are enough for the normal
-    distribution.
+    There are enough sessions for the normal distribution.
     """
     import torch
 
@@ -67,7 +65,7 @@ def compare_paired(first: "Tensor", second: "Tensor", session: "Tensor") -> Comp
 
 
 def influences(sums: Array, counts: Array) -> Array:
-    """How far each unit (a session, a visitor) moves the ratio of all sums to all counts, to first order."""
+    """How far each unit (session, visitor) moves the ratio of sums to counts, to first order."""
     total = counts.sum()
     influence: Array = (sums - sums.sum() / total * counts) / total
     return influence
@@ -80,9 +78,7 @@ def standard_error(influence: Array) -> float:
 
 
 def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> float:
-    """The chance of a difference at least this large if there were none: Student's t with `freedom` degrees.
-
-    Infinite freedom, the limit for thousands of sessions, is the normal distribution.
+    """The chance of a difference at least this large if there were none: Student's t.
 
     >>> cases = [(12.706, 1), (2.776, 4), (-2.0, 2.5), (1.96, math.inf)]
     >>> [round(two_sided_p(difference, 1.0, freedom), 4) for difference, freedom in cases]
@@ -96,15 +92,13 @@ def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> f
 
 
 def always_valid(difference: float, error: float, units: int, level: float = LEVEL) -> tuple[float, float]:
-    """The p-value of a difference over so many units, and half the width of its interval, for figures that are looked
-    at while they grow, until they look convincing.
+    """p of a difference over so many units, and half its interval, however often one looks.
 
-    An ordinary test at every look finds a difference where there is none in far more than one case in twenty. This one
-    does not, however often one looks: it is Robbins' mixture (1970) of the likelihood ratios over all sizes of the
-    difference (asymptotic: Waudby-Smith et al., arXiv 2103.06476). With n the units, m = MIXTURE_UNITS, z the
+    It is Robbins' mixture (1970) of the likelihood ratios over all sizes of the difference
+    (asymptotic: Waudby-Smith et al., arXiv 2103.06476). With n the units, m = MIXTURE_UNITS, z the
     difference divided by its error, and a the level:
 
-        p = sqrt(1 + n/m) exp(-z^2/2 · n/(n + m)),    the interval ends at z^2 = (1 + m/n) log((1 + n/m) / a^2)
+        p = sqrt(1 + n/m) exp(-z^2/2 · n/(n + m)), the interval ends at z^2 = (1 + m/n) log((1 + n/m) / a^2)
 
     >>> [round(value, 3) for value in always_valid(3.0, 1.0, 10_000)]
     [0.063, 3.08]
@@ -126,7 +120,7 @@ def margin(error: float, freedom: float) -> float:
 def welch(errors: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """(standard error, degrees of freedom) of independent sources -> those of their sum (Welch, 1947).
 
-    scipy has this for two samples only, and given the samples; here a third source is the error over sessions.
+    scipy has this for two samples only; here a third source is the error over sessions.
     """
     variance = sum(error**2 for error, _ in errors)
     if variance == 0:

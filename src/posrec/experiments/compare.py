@@ -1,7 +1,4 @@
-"""Models, finished runs and other systems on the test samples of one dataset: ranked in the same way, tested in pairs.
-
-Models are trained here, all with the same settings.
-"""
+"""Models, runs and other systems on the same test samples: ranked alike, tested in pairs."""
 
 import shlex
 import tempfile
@@ -37,7 +34,7 @@ TESTED = (("recall", 20), ("mrr", 20))
 
 @dataclass(frozen=True)
 class PairedTest:
-    """How two models differ in one metric; `corrected` is p after Holm's correction over all pairs and metrics."""
+    """How two models differ in one metric; `corrected` is p after Holm over all tests."""
 
     first: str
     second: str
@@ -114,8 +111,7 @@ class ComparisonResult:
         return pl.DataFrame([{"model": model, **metrics} for model, metrics in self.metrics.items()])
 
     def pairs_to_frame(self) -> "pl.DataFrame":
-        """A row for each paired test: both models, the metric, the difference, its 95 % interval, p after Holm's
-        correction, and the verdict."""
+        """A row for each paired test: difference, 95 % interval, p after Holm, verdict."""
         import polars as pl
 
         rows = []
@@ -139,8 +135,8 @@ def compare(
     scores: Mapping[str, str | Path] | None = None,
     match_ids: bool = False,
 ) -> ComparisonResult:
-    """Rank the test samples of one dataset with each of several models, finished runs and other systems, and test which
-    differences are real. There must be at least two of them in all.
+    """Rank the test samples of one dataset with each of several models, finished runs and other
+    systems, and test which differences are real. There must be at least two of them in all.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
@@ -228,7 +224,7 @@ def command_line(
 
 
 def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]:
-    """Runs by the names of their folders, or by their paths where another run has that name or it is taken."""
+    """Runs by the names of their folders, or by their paths where a name is taken."""
     short = [run.absolute().name for run in runs]
     counts = Counter([*short, *taken])
     return {name if counts[name] == 1 else str(run): run for name, run in zip(short, runs, strict=True)}
@@ -242,7 +238,7 @@ def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) ->
 
 
 def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) -> ComparisonResult:
-    """The metrics, the paired tests and the breakdowns of several rankings of the test samples of `data`."""
+    """The metrics, paired tests and breakdowns of several rankings of the test samples."""
     for name, one in evaluations.items():
         if (one.dataset, len(one.ranks)) != (data.fingerprint, len(data.test)):
             raise InputError(
@@ -268,7 +264,7 @@ def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) 
 def html_report(
     result: ComparisonResult, data: PreparedDataset, command: str, settings: Mapping[str, dict[str, Any]]
 ) -> str:
-    """One HTML file that needs nothing else. `command` gives the comparison again; `settings` are by model."""
+    """One HTML file that needs nothing else. `command` makes the comparison again."""
     names = next(iter(result.metrics.values()))
     # More popular recommendations are not better ones, so no popularity is marked as the best.
     marked = [name for name in names if not name.startswith("popularity")]
@@ -292,8 +288,10 @@ def html_report(
 
 
 def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str) -> list[Any]:
-    """A figure for each metric, with a line for each model; bars in the background show how many samples each group
-    has. Nothing is drawn behind them: the report's style sheet inverts the colours where the page is dark."""
+    """A figure for each metric, a line for each model; bars show the samples of each group.
+
+    The background stays transparent: the report inverts the colours where the page is dark.
+    """
     names = list(dict.fromkeys(name for by_group in groups.values() for name in by_group))
     samples = next(iter(groups.values()))
     counts = [samples.get(name, {}).get("samples", 0) for name in names]

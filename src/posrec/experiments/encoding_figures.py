@@ -1,7 +1,7 @@
 """The figures of section 5.5: encodings of lengths 10 and 20, and how similar their positions are.
 
-A heatmap shows dot products, scaled in each panel so that the smallest is 0 and the largest is 1. With this scale the
-paper's "0.16 in the lower right corner" comes out (docs/errata.md).
+Heatmaps show dot products, scaled in each panel to 0 .. 1, which gives the paper's "0.16 in the
+lower right corner" (docs/errata.md).
 """
 
 import textwrap
@@ -36,7 +36,7 @@ TRAINED = (
 
 
 def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None) -> list[Path]:
-    """Write every figure into `folder` as SVG and PNG; return the paths written, in order."""
+    """Write every figure into `folder` as SVG and PNG; return the paths."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -66,7 +66,7 @@ def figures(d: int, trained: Sequence[TrainedEncoding] = ()) -> Iterator[tuple[s
 
 
 def missing_figures(trained: Sequence[TrainedEncoding]) -> str | None:
-    """A sentence that names the paper's figures that need a trained run, where none was given."""
+    """Which of the paper's figures need a trained run that was not given."""
     missing = [name.upper() for name in ("lpe", "ldpe") if name not in {one.name for one in trained}]
     return f"left out: {' and '.join(missing)}, drawn from a trained run given with --run RUN" if missing else None
 
@@ -87,7 +87,7 @@ def similarity(scheme: nn.Module, rows: int, columns: int) -> Tensor:
 
 
 def mean_similarities(scheme: nn.Module) -> tuple[float, float, float]:
-    """Mean scaled dot products of positions of lengths 10 and 20: the same from the first click, from the last, others.
+    """Mean similarity of lengths 10 and 20: same from the first click, from the last, others.
 
     >>> one, two = (mean_similarities(make_encoding(name, 100, LONG)) for name in ("spe", "dpe"))
     >>> [round(value, 2) for value in one + two]
@@ -122,7 +122,6 @@ def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
 def similarity_figure(
     panels: Sequence[tuple[str, Tensor]], size: tuple[float, float], words: str, widths: list[int] | None = None
 ) -> Any:
-    """A heatmap for each encoding's name and its `similarity`."""
     figure, axes = new_figure(1, len(panels), size, widths)
     for axis, (name, values) in zip(axes, panels, strict=True):
         image = heatmap(axis, name, values)
@@ -156,7 +155,7 @@ def caption(figure: Any, words: str) -> None:
 
 
 def save(figure: Any, path: Path) -> list[Path]:
-    """The same figure as SVG and PNG; the SVG has no date, so that the same input gives the same file."""
+    """As SVG and PNG; the SVG has no date, so that the same input gives the same file."""
     vector, image = path.with_suffix(".svg"), path.with_suffix(".png")
     write_text(vector, svg(figure) + "\n")
     figure.savefig(image, dpi=150)

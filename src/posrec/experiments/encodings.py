@@ -1,4 +1,4 @@
-"""Section 3 as rows: what the definitions give for each encoding, beside what the paper says about it."""
+"""Section 3 as rows: what the definitions give for each encoding, and what the paper says."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ EVIDENCE = ("forward", "backward", "collision", "collision_within_length")
 
 @dataclass(frozen=True)
 class TrainedEncoding:
-    """The learned encoding of a trained run, read from its folder without building the model around it."""
+    """The learned encoding of a trained run, without the model around it."""
 
     run: Path
     name: str
@@ -36,7 +36,6 @@ class TrainedEncoding:
 
 
 def load_trained_encoding(run: Path) -> TrainedEncoding:
-    """The scheme is that of the run's config, its table that of the weights."""
     reader, config = open_finished(run)
     name = config.get("encoding")
     if name not in LEARNED:
@@ -54,13 +53,13 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
 
 
 def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The learned tables of encodings among a model's weights, in whichever modules they are."""
+    """The learned tables of encodings among a model's weights."""
     return {name: tensor for name, tensor in weights.items() if f".{name}".endswith(".encoding.table")}
 
 
 @dataclass(frozen=True)
 class EncodingRow:
-    """`label` is the name of a scheme, or the folder of a trained run with the scheme `encoding`."""
+    """`label` is the name of a scheme, or the folder of a run with the scheme `encoding`."""
 
     label: str
     encoding: str
@@ -70,7 +69,7 @@ class EncodingRow:
 def examine(
     max_length: int, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None
 ) -> list[EncodingRow]:
-    """Examine every scheme up to max_length, then each trained run up to the number of rows of its table."""
+    """Examine every scheme up to max_length, then each trained run up to its table's rows."""
     progress, names = progress or SilentProgress(), examined_names()
     rows: list[EncodingRow] = []
     for name in names:

@@ -1,10 +1,9 @@
-"""Another system in a comparison: the test samples written for it to score, and the ranks by its scores.
+"""Another system in a comparison: test samples written for it to score, and the ranks by its scores.
 
-The samples are JSON lines, as `posrec score` reads them: {"id": "5d41402abc4b-0017", "session": ["sku-1", "sku-7"]}.
-An id is the beginning of the dataset's fingerprint and the number of the sample, so that scores of other samples are
-never taken for those of these. The scores are rows of `session`, the id of a sample, `item`, a raw item id, and
-`score`, in the order of the samples: Parquet or JSON lines, read in parts. Only the items of the dataset are ranked, as
-for every model. An item that is not listed for a sample has a score of minus infinity.
+Samples are JSON lines as `posrec score` reads them. An id begins with the dataset's fingerprint, so
+that scores of other samples are never taken for these. The scores are rows of `session` (a sample's
+id), `item` and `score`, in the order of the samples: Parquet or JSON lines, read in parts. An item
+that is not listed for a sample has a score of minus infinity.
 """
 
 import json
@@ -35,7 +34,7 @@ ROWS_AT_A_TIME = 1 << 18
 
 
 def sample_id(data: PreparedDataset, number: int) -> str:
-    """The id of a test sample, counted from 1. Ids have equal lengths, so that sorting them as text keeps the order."""
+    """The id of a test sample, from 1. Ids have equal lengths, so that they sort in order."""
     return f"{data.fingerprint[:12]}-{number:0{len(str(len(data.test)))}d}"
 
 
@@ -92,8 +91,7 @@ class ScoreRows:
         self.rest = pl.DataFrame(schema={"sample": pl.Int64, "item": pl.Int64, "score": pl.Float64})
 
     def before(self, end: int) -> pl.DataFrame:
-        """The rows, not taken yet, of samples before `end`: the number of the sample and of the item, from 0, and the
-        score."""
+        """The rows, not taken yet, of samples before `end`: sample and item, from 0, and score."""
         while self.rest.is_empty() or self.rest["sample"][-1] < end:
             if (part := next(self.parts, None)) is None:
                 break
@@ -107,7 +105,6 @@ class ScoreRows:
         return taken
 
     def frames(self, file: File) -> Iterator[pl.DataFrame]:
-        """A file in parts, which hold the three columns."""
         try:
             if is_parquet(Path(file.name)):
                 with open_parquet(file) as frame:
@@ -123,7 +120,7 @@ class ScoreRows:
             raise InputError(f"{file}, after row {self.read}: can't be read ({first_line(error)})") from None
 
     def checked(self, part: pl.DataFrame) -> pl.DataFrame:
-        """The part with numbers in place of ids, without the items that are not ranked."""
+        """The part with numbers in place of ids, without items that are not ranked."""
         begin = f"{self.data.fingerprint[:12]}-"
         number = pl.col("session").str.strip_prefix(begin).cast(pl.Int64, strict=False)
         is_sample = pl.col("session").str.starts_with(begin) & number.is_between(1, len(self.data.test))

@@ -8,7 +8,7 @@ SVG: dict[Any, Any] = {"svg.hashsalt": "posrec", "svg.fonttype": "none", "font.s
 
 
 def render(template: str, **values: Any) -> str:
-    """A report from a template in templates/; every value is escaped unless it is Markup."""
+    """A report from a template in templates/."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("posrec.experiments")
@@ -24,7 +24,7 @@ def new_figure(rows: int, columns: int, size: tuple[float, float], widths: list[
 
 
 def svg(figure: Any) -> Any:
-    """The figure as an SVG element, for a template: Markup, so that it is not escaped."""
+    """An SVG element for a template: Markup, so that it is not escaped."""
     import matplotlib
     from markupsafe import Markup
 

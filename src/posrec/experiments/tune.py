@@ -1,9 +1,8 @@
 """Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
 
-Optuna proposes settings, and a model is fitted without the latest tenth of the training sessions. The
-value of a trial is its best `mrr@20` on those, or another metric with `choose_by`. The study stays in
-this process. A trial gets its settings and the trials that had finished when it began, and compares
-itself with these to know whether to stop early.
+Optuna proposes settings; the value of a trial is its best `choose_by` metric on the latest tenth of
+the training sessions. The study stays in this process: a trial gets its settings and the trials
+that had finished when it began, and compares itself with these to know whether to stop early.
 """
 
 import shlex
@@ -189,7 +188,7 @@ def best_settings(study: Any, space: SearchSpace, defaults: Mapping[str, Any], m
 
 @dataclass(frozen=True)
 class Search:
-    """What all trials of a search share. `metric` is the value of a trial, on validation."""
+    """What all trials of a search share."""
 
     spec: ModelSpec
     space: SearchSpace
@@ -200,7 +199,7 @@ class Search:
     device: str
 
     def value(self, data: PreparedDataset, params: Mapping[str, Any], progress: Progress) -> float:
-        """The best epoch's metric on the validation part of a model fitted without that part."""
+        """The best epoch's metric on validation of a model fitted without that part."""
         proposed = {name: rounded(value, self.space[name]) for name, value in params.items()}
         wanted = {"protocol": "early-stop", "epochs": self.epochs, **self.fixed, **proposed, "seed": self.seed}
         model_config, training = split_settings(wanted, self.spec.config(), Settings(**self.spec.settings))
@@ -280,7 +279,6 @@ class TrialProgress(SilentProgress):
 
 
 def distribution(values: Range | Choices) -> Any:
-    """What Optuna draws a setting from."""
     distributions = import_optuna().distributions
     if isinstance(values, Range):
         return distributions.FloatDistribution(values.low, values.high, log=True)
@@ -288,17 +286,16 @@ def distribution(values: Range | Choices) -> Any:
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:
-    """A number drawn from a range with three digits, which are enough to read and to type."""
+    """A number from a range with three digits, enough to read and to type."""
     return float(f"{value:.3g}") if isinstance(values, Range) else value
 
 
 def finished(study: Any) -> list[Any]:
-    """Trials that ended, successfully or not; a trial whose process was killed is replaced by another."""
+    """Trials that ended; one whose process was killed is replaced by another."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
 def outcome(trial: Any, metric: str) -> str:
-    """How a trial ended."""
     state: str = trial.state.name.lower()
     value = "" if trial.value is None else f"{metric} {100 * trial.value:.2f}"
     return value if state == "complete" else f"stopped early at {value}" if state == "pruned" else "failed"
@@ -321,7 +318,6 @@ def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -
 
 
 def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int | None = None) -> str:
-    """The command that trains with the settings found."""
     spec, protocol = find_spec(model), []
     if spec.is_trained:
         name = "refit" if Settings(**spec.settings).protocol == "refit" else "early-stop"

@@ -31,7 +31,7 @@ def test_a_click_of_the_future_is_warned_of(tmp_path: Path) -> None:
     (warning,) = data.manifest["warnings"]
     assert warning.startswith(f"warning: 3 of 1,803 clicks are dated more than a day from now, e.g. {day}. The latest")
     assert warning in said
-    assert said[-1].startswith("only 2 test samples: too few to compare models by; raise --test-days")
+    assert said[-1].startswith("only 2 test samples")
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,8 @@ def test_times_that_can_not_be_right(tmp_path: Path, moved: int, days: int, says
     assert (len(warned), warned[0][9:].startswith(says) if warned else True) == (bool(says), True)
     assert all(text in said for text in warned)
     with in_parts():
-        assert (
-            prepared(
-                write_log(tmp_path / "c.csv", [*wrong, *clicks[moved:]]), tmp_path, time_unit="ms", overwrite=True
-            )[0].manifest["warnings"]
-            == warned
-        )
+        again, _ = prepared(tmp_path / "c.csv", tmp_path, time_unit="ms", overwrite=True)
+        assert again.manifest["warnings"] == warned
 
 
 @pytest.mark.parametrize("days", [1, 3])
@@ -74,7 +70,7 @@ def test_the_last_days_of_dates(tmp_path: Path, days: int) -> None:
 
 def test_lines_of_items_have_no_days(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "sessions.txt", ["1 2 3", "2 3 4", "3 4 1", "4 1 2"] * 20)
-    with pytest.raises(InputError, match=r"--test-days needs times, .* format sessions has none; use --test-share"):
+    with pytest.raises(InputError, match="--test-days needs times"):
         prepared(lines, tmp_path, test_days=1)
     assert prepared(lines, tmp_path)[0].trained_until is None
     assert prepared(write_log(tmp_path / "c.csv", small_shop()), tmp_path, overwrite=True)[0].trained_until is not None

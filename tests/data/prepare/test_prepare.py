@@ -32,7 +32,6 @@ def prepared(path: Path, format: str, **options: Any) -> PreparedDataset | None:
 
 
 def check(data: PreparedDataset | None, train: list[list[str]], test: list[list[str]]) -> None:
-    """The same sessions, order, numbers and split; or nothing, where either part is empty."""
     assert (data is None) == (not train or not test)
     if data is not None:
         train_numbers, test_numbers, ids = reference.numbered(train, test)

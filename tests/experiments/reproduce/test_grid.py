@@ -51,7 +51,5 @@ def test_every_job_is_asked_for_once_and_its_settings_exist() -> None:
 
 
 def test_the_figures_need_one_seed_only() -> None:
-    assert [job.row for job in all_jobs(choose_experiments("figures"), ["shop"], 5)] == [
-        "posrec encoding=lpe",
-        "posrec",
-    ]
+    jobs = all_jobs(choose_experiments("figures"), ["shop"], 5)
+    assert [job.row for job in jobs] == ["posrec encoding=lpe", "posrec"]

@@ -1,4 +1,4 @@
-"""How much memory a log needs, and into how many parts it is cut if it needs more than there is."""
+"""How much memory a log needs, and into how many parts it is cut if there is less."""
 
 import re
 import tempfile
@@ -37,7 +37,7 @@ def choose_workplace(
     address: str | None,
     progress: Progress,
 ) -> Iterator[Workplace]:
-    """Where these logs are prepared: in memory if they fit, otherwise in files beside `out`, which are removed."""
+    """In memory if the logs fit, otherwise in files beside `out`, which are removed."""
     allowed = parse_size(memory) if memory is not None else None
     with executor_of(engine, address) as executor:
         is_here = isinstance(executor, ThisProcess)
@@ -59,7 +59,6 @@ def choose_workplace(
 
 
 def parts_for(clicks: int, memory: int) -> int:
-    """How many parts a log of about `clicks` clicks needs, so that one of them can be worked on in `memory`."""
     return max(MIN_PARTS, min(MAX_PARTS, -(-clicks * BYTES_PER_CLICK * MEMORY_PER_PART // memory)))
 
 
@@ -79,7 +78,6 @@ def shown(size: int) -> str:
 
 
 def estimate_clicks(log: ClickLog) -> int:
-    """About how many clicks a log has, from its size and its first lines."""
     if log.table is not None:
         return count_rows(log.table)
     if log.format == "parquet":

@@ -1,4 +1,4 @@
-"""What `posrec prepare` says about a log or a dataset that is unlikely to be what was wanted."""
+"""What `posrec prepare` says about a log that is unlikely to be what was wanted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,6 @@ def notices(manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
 
 
 def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
-    """What to say about a small dataset: how small it is, and what to change."""
     removed = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
     samples = manifest["counts"]["train_samples"]
     advice = "use a longer log"
@@ -75,8 +74,6 @@ def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of the sessions of a part or of a whole log."""
-
     sessions: int
     lasting: int  # sessions of more than a day
     longest: int  # milliseconds
@@ -86,8 +83,10 @@ class Measured:
 
 
 def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None) -> Measured:
-    """Measure the sessions of a part, which are yet to be split after `gap`, without those of more than `max_clicks`.
-    `given` are the same clicks before they were grouped, with the ids of their sessions."""
+    """Measure sessions that are yet to be split after `gap`, without those of more than `max_clicks`.
+
+    `given` are the same clicks before they were grouped, with the ids of their sessions.
+    """
     cut = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
     begins, lengths = steps.session_rows(cut)
     first, last = steps.first_and_last(grouped["time"].to_numpy(), begins)
@@ -109,7 +108,7 @@ def busiest(visitors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
 
 
 def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
-    """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time, as dates are."""
+    """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time."""
     long = lengths > BURST  # of these alone, which are few, clicks are compared
     times = clicks["time"].to_numpy()[np.repeat(long, lengths)]
     numbers = np.repeat(np.flatnonzero(long), lengths[long])
@@ -121,7 +120,7 @@ def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
 
 
 def session_warnings(parts: Sequence[Measured], gap: int | None, columns: Sequence[str]) -> Iterator[str]:
-    """Warnings about the sessions of a log; `columns` are those of the session, if they were named."""
+    """`columns` are those of the session, if they were named."""
     sessions, lasting = sum(part.sessions for part in parts), sum(part.lasting for part in parts)
     if gap is None and lasting > LASTING_SHARE * sessions:
         advice = "pass --gap 30m to split them after half an hour of inactivity"

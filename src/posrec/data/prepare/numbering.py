@@ -1,4 +1,4 @@
-"""The last step of preparing: items get their final numbers, and the clicks are written with them."""
+"""The last step of preparing: items get their final numbers, and the clicks are written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,8 +28,8 @@ def write_clicks(
 ) -> tuple[Vocabulary, int | None]:
     """Number the items in order of appearance, those of training first, and write the clicks.
 
-    With `all_items` the other items of the items file come next, and those of the test part alone last. Returns the
-    vocabulary, and with `all_items` how many of its items can be recommended.
+    With `all_items` the other items of the items file come next, and those of the test part alone
+    last. Returns the vocabulary and, with `all_items`, how many items can be recommended.
     """
     if test is None:
         test = ClickParts(train.place, train.items, [InMemory(train.parts[0].load().clear())])
@@ -86,6 +86,6 @@ def arrays_of(
 
 
 def target_clicks(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """[samples] the clicks that are targets: of the kinds that were asked for, and not the first of their session."""
+    """[samples] the clicks of the kinds that were asked for that are not the first of a session."""
     follows = (pl.col("session") == pl.col("session").shift()).fill_null(False)
     return clicks.select(pl.col("target") & follows).to_series().arg_true().to_numpy().astype(np.int64)

@@ -1,4 +1,4 @@
-"""The options of `posrec prepare`, by name: those of the log, those of the recipe, and which recipe it is."""
+"""The options of `posrec prepare`: of the log, of the recipe, and which recipe it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -24,7 +24,7 @@ PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """The options of a recipe. None leaves a step out, or leaves the value to the recipe's own default."""
+    """None leaves a step out, or leaves the value to the recipe's own default."""
 
     # Milliseconds of inactivity after which a user's clicks are split into sessions.
     gap: int | None = setting(None, above=0, at_most=MAX_DAYS * DAY)
@@ -57,8 +57,7 @@ class RecipeOptions:
 
 
 def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
-    """Options given by name: those of the log and those of the recipe. Every value may be text, as on the command line:
-    lists separated by commas, and weights such as `view=1,cart=3`."""
+    """Those of the log and those of the recipe. Every value may be text, as on the command line."""
     kinds = {**get_type_hints(LogOptions), **get_type_hints(RecipeOptions)}
     names = sorted(kinds.keys() - {"by_time", "resolution"})  # these are set by the format
     if unknown := sorted(options.keys() - names):
@@ -100,7 +99,7 @@ def keeps_split(recipe: str | None, options: RecipeOptions) -> bool:
 def resolve_recipe(
     recipe: str | None, format: str, options: RecipeOptions, given_test: bool
 ) -> tuple[str, RecipeOptions]:
-    """The recipe that was asked for, or the format's own; the paper's recipe gets the settings of the field."""
+    """The recipe asked for, or the format's own; `paper` gets the settings of the field."""
     if given_test:
         if not keeps_split(recipe, options):
             raise InputError(

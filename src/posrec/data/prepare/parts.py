@@ -1,10 +1,9 @@
 """ClickParts: the clicks of a log as parts of whole sessions, and what recipes do with them.
 
-A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the parts. What depends on
-the whole log, such as how often an item occurs, is reduced from small results of every part.
-
-A log that fits into memory is one part, which stays there. A larger log has many, each in files of its own, and an
-executor works on them: this process, one after the other, or the tasks of a Ray cluster (io/executor.py).
+A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the
+parts. What depends on the whole log is reduced from small results of every part. A log that fits
+into memory is one part; a larger one has many, in files, and an executor works on them
+(io/executor.py).
 """
 
 import secrets
@@ -45,7 +44,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class InFiles:
-    """The clicks of these files, one after the other, whose sessions are numbered again."""
+    """The clicks of these files, one after the other; sessions are numbered again."""
 
     files: tuple[Path, ...]
 
@@ -73,15 +72,14 @@ def write_frame(frame: pl.DataFrame, path: Path) -> Path:
 
 
 def write_pieces(frame: pl.DataFrame, places: pl.Series, folder: Path, name: str) -> dict[int, Path]:
-    """Write the rows of each place, `places [rows]`, to a file of their own, in order."""
+    """Write the rows of each place, `places [rows]`, to a file of their own."""
     pieces = frame.with_columns(place=places).partition_by("place", as_dict=True, include_key=False)
     return {place: write_frame(piece, folder / f"{name}-{place:04d}.arrow") for (place,), piece in pieces.items()}
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Who works on the parts of a log, how many parts there are, and the folder of their files. If there is one part,
-    it stays in memory."""
+    """Who works on the parts, how many there are, and their folder. One part stays in memory."""
 
     folder: Path
     parts: int = 1
@@ -103,7 +101,7 @@ class Workplace:
     def run(
         self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str, in_order: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """Each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
+        """Each input and `function(input)`, as they finish; `work` names the progress bar."""
         progress = None if self.in_memory else self.progress
         return self.executor.run(function, inputs, work=work, in_order=in_order, progress=progress)
 
@@ -129,8 +127,8 @@ class Counts:
 class ClickParts:
     """Clicks of a log whose items are 0 ... items - 1.
 
-    A change makes a new object and uses up the old one, whose files are removed. `counts` and `sizes`, the clicks and
-    the sessions of each part, are those of grouped sessions: a log that was just read has none.
+    A change makes a new object and removes the files of the old one. `counts` and `sizes`, the
+    clicks and sessions of each part, are those of grouped sessions.
     """
 
     def __init__(self, place: Workplace, items: int, parts: Sequence[Part]) -> None:
@@ -140,8 +138,7 @@ class ClickParts:
         self.measured: list[Any] = [None] * len(self.parts)
 
     def map(self, *changes: Step, work: str = "Filtering", measure: Measure | None = None) -> "ClickParts":
-        """Apply steps, one after the other, to every part. `measure` is given a part before and after them; its small
-        results are `measured` of the new clicks."""
+        """Apply steps to every part. `measure` gets a part before and after, for `measured`."""
 
         def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
             for step in changes:
@@ -192,14 +189,15 @@ class ClickParts:
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
         """Sort sessions by their `date`, or by their first click.
 
-        Parts hold sessions by the hash of their id. To sort many, each is cut at the same moments, the pieces between
-        two moments become a new part, and that is sorted: then the parts follow each other in time.
+        Parts hold sessions by the hash of their id. Each is cut at the same moments, the pieces
+        between two moments become a new part, and that is sorted: then the parts follow each other
+        in time.
         """
         clicks = self if self.place.in_memory else self.cut_by_time(by_date)
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
 
     def cut_by_time(self, by_date: bool) -> "ClickParts":
-        """Parts that follow each other in time; inside each, sessions are in no particular order."""
+        """Parts that follow each other in time, with their sessions in no particular order."""
         samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
         moments = choose_moments(np.concatenate(samples), self.place.parts)
         cut = partial(cut_part, moments, by_date, self.place.new_folder())
@@ -216,7 +214,7 @@ class ClickParts:
 def change_part(
     change: Change, measure: Measure | None, items: int, folder: Path | None, given: tuple[int, Part]
 ) -> tuple[list[tuple[Part, Counts]], Any]:
-    """The task of a change: a part becomes one or several others, and it is measured."""
+    """The task of a change: a part becomes one or several others, and is measured."""
     number, part = given
     clicks = part.load()
     frames = change(clicks, number)
@@ -230,7 +228,7 @@ def change_part(
 
 
 def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:
-    """[samples, 2] the keys of some sessions, in order, and the clicks from the sample before up to each."""
+    """[samples, 2] the keys of some sessions, in order, and the clicks since the one before."""
     keys, _, lengths = steps.session_keys(clicks, by_date)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
@@ -239,7 +237,7 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64
 
 
 def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
-    """The moments that cut the samples into ranges with about equally many clicks."""
+    """Moments that cut the samples into ranges with about equally many clicks."""
     if not len(samples):
         return samples[:, 0]
     keys, clicks = samples[np.argsort(samples[:, 0])].T
@@ -249,7 +247,7 @@ def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
 
 
 def cut_part(moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]) -> dict[int, Path]:
-    """The task of cutting a part: the file of its sessions from each moment on, up to the next."""
+    """The files of a part's sessions from each moment on, up to the next."""
     number, part = given
     clicks = part.load()
     keys, _, lengths = steps.session_keys(clicks, by_date)

@@ -1,4 +1,4 @@
-"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder."""
+"""From a raw log to a prepared dataset: read, apply a recipe, number the items, write the folder."""
 
 import time
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ def prepare_folder(
     progress: Progress,
     **options: Any,
 ) -> dict[str, Any]:
-    """As `prepare`, without reading the dataset that it wrote into memory; the manifest is returned."""
+    """As `prepare`, but returns the manifest without loading the dataset."""
     if all_items and items is None:
         raise InputError("--all-items needs --items, the file that lists all items")
     folder = Path(out)
@@ -168,7 +168,7 @@ def prepare_folder(
 
 
 def find_test_part(log: ClickLog, progress: Progress) -> Path | None:
-    """The test part of a split that RecBole or session-rec prepared, if the log is its training part."""
+    """The test part beside a log, if it is the training part of a prepared split."""
     test = log.test_part_beside()
     if test is not None:
         progress.message(f"{test.name}: read as the test part, and the split kept (pass --test for another)")
@@ -176,7 +176,7 @@ def find_test_part(log: ClickLog, progress: Progress) -> Path | None:
 
 
 def refuse_users(logs: Sequence[ClickLog], parsed: Sequence[ParsedLog]) -> None:
-    """Raise if a part of an existing split has clicks that are yet to be split into sessions."""
+    """Raise if a part of an existing split is yet to be split into sessions."""
     for log, found in zip(logs, parsed, strict=True):
         if found.by_user:
             raise InputError(
@@ -187,7 +187,7 @@ def refuse_users(logs: Sequence[ClickLog], parsed: Sequence[ParsedLog]) -> None:
 def describe(
     logs: Sequence[ClickLog], parsed: Sequence[ParsedLog], recipe: str, options: RecipeOptions, step_log: StepLog
 ) -> dict[str, Any]:
-    """The manifest of a dataset, without what its writer adds."""
+    """The manifest, without what its writer adds."""
     log = logs[0]
     recipe_options = asdict(options)
     if options.fraction is not None:
@@ -213,7 +213,7 @@ def describe(
 def group_into_sessions(
     clicks: ClickParts, session_columns: Sequence[str], options: RecipeOptions, step_log: StepLog
 ) -> ClickParts:
-    """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
+    """The clicks grouped by session; those of users are split into sessions first."""
     gap = options.gap
     group = partial(steps.group_sessions, by_time=options.by_time or gap is not None)
     measured = partial(measure, gap=gap, max_clicks=options.max_session_clicks)

@@ -1,7 +1,9 @@
-"""A log as parts of whole sessions: one in memory, or many in files, read by this process or by the tasks of a cluster.
+"""A log as parts of whole sessions: one in memory, or many in files, read here or by tasks of a
+cluster.
 
-A session's part is the hash of its id. Clicks are written in pieces, a file for each part and each few million clicks,
-in the order of the log. Items are numbers: what they stand for is in a file beside the pieces.
+A session's part is the hash of its id. Clicks are written in pieces, in the order of the log: a
+file for each part and each few million clicks. What the items' numbers stand for is in a file
+beside them.
 """
 
 from collections import defaultdict
@@ -37,7 +39,7 @@ class ReadLog:
 
 
 class PieceStore(ClickStore):
-    """Writes clicks to `folder`, whenever there are `max_buffered` of them; `files` are those of each part."""
+    """Writes clicks whenever there are `max_buffered`; `files` are those of each part."""
 
     def __init__(self, folder: Path, parts: int, max_buffered: int) -> None:
         super().__init__(ItemIds(), folder)
@@ -69,8 +71,10 @@ class PieceStore(ClickStore):
 
 @dataclass(frozen=True)
 class Pieces(InFiles):
-    """The clicks of one part, in the order of the log. What was read together is in one folder, with the numbers of its
-    first row and its items in the log."""
+    """The clicks of one part, in the order of the log.
+
+    A folder holds what was read together; with it, the numbers of its first row and its items.
+    """
 
     def load(self) -> pl.DataFrame:
         frames = []
@@ -84,7 +88,7 @@ class Pieces(InFiles):
 
 
 def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
-    """Read a log into the parts of `place`, and report on it. Its items get numbers of `items`."""
+    """Read a log into the parts of `place`, and report on it."""
     folder = place.new_folder()
     if place.in_memory:
         store = ClickStore(items, folder)
@@ -103,7 +107,7 @@ def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress
 
 
 def file_groups(log: ClickLog) -> list[list[File]]:
-    """The files of a log in groups, each for one task; none if sessions are numbered through all files."""
+    """The files of a log by task; none if sessions are numbered through all files."""
     if log.format in WITHOUT_TIMES or log.table is not None:
         return []
     groups: list[list[File]] = []
@@ -119,8 +123,6 @@ def file_groups(log: ClickLog) -> list[list[File]]:
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """What was found in some files of a log, the folder of their clicks, and the pieces of each part there."""
-
     folder: Path
     pieces: Mapping[int, list[Path]]
     parsed: ParsedLog
@@ -128,7 +130,7 @@ class ReadFiles:
 
 
 class Messages(SilentProgress):
-    """Keeps messages, which the process that prepares the log prints in the order of the files."""
+    """Keeps messages, which are printed later in the order of the files."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -146,7 +148,7 @@ def read_files(
     unit: str | None = None,
     progress: Progress | None = None,
 ) -> ReadFiles:
-    """Read some files of a log, here or as a task, whose messages are kept for later."""
+    """Read some files of a log, here or as a task."""
     number, files = given
     options, messages = log.options if unit is None else replace(log.options, time_unit=unit), Messages()
     own = folder / f"{number:05d}{f'-{unit}' if unit else ''}"
@@ -160,7 +162,7 @@ def read_files(
 def read_by_tasks(
     read: "partial[ReadFiles]", groups: list[list[File]], place: Workplace, unit: str | None, progress: Progress
 ) -> list[ReadFiles]:
-    """Read groups of files, each in a task of its own; `unit` is that of --time-unit."""
+    """Read each group of files in a task of its own; `unit` is that of --time-unit."""
     results: list[ReadFiles] = place.run_all(read, list(enumerate(groups)), "Reading")
     first = next((result.parsed.time_unit for result in results if result.parsed.time_unit is not None), None)
     if unit is None and first is not None:

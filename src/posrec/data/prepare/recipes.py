@@ -1,4 +1,4 @@
-"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step."""
+"""Recipes: lists of steps from grouped clicks to a training and a test part, counted after each."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -15,7 +15,7 @@ from posrec.progress import Progress
 
 
 class StepLog:
-    """What is left after each step of a recipe, and the warnings about the log. Refuses a step that leaves nothing."""
+    """What is left after each step, and warnings. Refuses a step that leaves nothing."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -28,7 +28,7 @@ class StepLog:
             self.progress.message(text)
 
     def record(self, step: str, *given: ClickParts | None) -> None:
-        """Count what the training and the test part have left; a part that does not exist is None."""
+        """Count what training and test have left; a part that does not exist is None."""
         parts = [part.counts for part in given if part is not None]
         left = {
             "clicks": sum(part.clicks for part in parts),
@@ -41,7 +41,6 @@ class StepLog:
             raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
 
     def explain_empty(self, step: str, parts: list[Counts]) -> str:
-        """Which step removed the last click, and what to do about it."""
         if len(parts) == 2:
             part = "to train on" if not parts[0].clicks else "to test on"
             return f"{part} after the step '{step}'; choose another --test-days or a longer log"
@@ -57,7 +56,7 @@ Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --
 
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """The field's preprocessing (SR-GNN's, which the paper follows): each filter runs once, a session's date is that of
+    """SR-GNN's preprocessing, which the paper follows: each filter runs once, a session's date is that of
     its last-read click, and sessions exactly on the boundary of the split are lost."""
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
     clicks = clicks.map(partial(steps.date_sessions, resolution=options.resolution), drop_short)
@@ -77,7 +76,7 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
 
 
 def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """For a log of one's own: filters are repeated until they all hold, and the split loses no session."""
+    """For a log of one's own: filters are repeated until all hold, and no session is lost."""
     if options.drop_duplicates:
         clicks = clicks.map(steps.drop_duplicates)
         log.record("events that were sent twice", clicks)
@@ -102,7 +101,7 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
 
 
 def keep_split(train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """An existing split is kept as it is, in order of time, with test items that do not occur in training."""
+    """An existing split is kept as it is, in order of time, with test items unknown in training."""
     log.record("read", train, test)
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
     train, test = train.sort_sessions().map(drop_short), test.sort_sessions().map(drop_short)
@@ -111,7 +110,6 @@ def keep_split(train: ClickParts, test: ClickParts, options: RecipeOptions, log:
 
 
 def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> ClickParts:
-    """Drop short sessions and rare items repeatedly, until neither is left."""
     drop_short = partial(steps.drop_short_sessions, minimum=min_length)
     clicks = clicks.map(drop_short)
     while True:
@@ -123,10 +121,10 @@ def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> 
 
 
 def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
-    """When the test part begins: with the latest `share` of the sessions, or `days` before the last one begins.
+    """When the test part begins: with the latest `share` of the sessions, or `days` before the last.
 
-    One that begins exactly `days` earlier is not in the test part: if times are dates, `days` dates are. The clicks are
-    sorted by first click.
+    A session exactly `days` before it is not in the test part: if times are dates, `days` dates are.
+    The clicks are sorted by first click.
     """
     sessions = clicks.counts.sessions
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
@@ -138,7 +136,7 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
 
 
 def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
-    """The most recent `fraction` of the samples. The clicks are sorted by time."""
+    """The clicks are sorted by time."""
     samples = np.array([size[0] - size[1] for size in clicks.sizes])  # a session of n clicks gives n - 1
     later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
     wanted = int(int(samples.sum()) * fraction)
@@ -146,7 +144,7 @@ def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
 
 
 def finish_split(train: ClickParts, test: ClickParts | None, options: RecipeOptions, log: StepLog) -> Split:
-    """Drop test clicks on items that training has not seen, then keep the most recent fraction of training."""
+    """Drop test clicks on unknown items, then keep the most recent fraction of training."""
     if test is not None:
         test = test.map(partial(steps.keep_items, kept=train.counts.items > 0))
         log.record("test clicks on items training never saw", train, test)

@@ -1,7 +1,6 @@
-"""Pure functions, click frame -> click frame. A recipe in `recipes.py` is a plain list of them.
+"""Pure functions, click frame -> click frame; a recipe is a list of them.
 
-`group_sessions` comes first: it puts the clicks of a session side by side, in their final order. A frame holds whole
-sessions, all of a log or one part of it. What a step must know about the whole log, it is given.
+`group_sessions` comes first. A frame holds whole sessions, all of a log or one part of it.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
 >>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
@@ -28,8 +27,8 @@ Codes = npt.NDArray[np.uint32]
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
-    """Sessions in order of first appearance, each with the number of the row in which it appears first; inside one,
-    clicks by time (file order on ties) or in file order. `row`, if there is one, is the row of the log."""
+    """Sessions in order of first appearance, numbered by the row of it; inside one, clicks by time (file
+    order on ties) or in file order. `row`, if there is one, is the row of the log."""
     if "day" in clicks.columns:
         clicks = place_at_end_of_day(clicks)
     first = first_rows(clicks["session"])
@@ -57,15 +56,15 @@ def first_rows(ids: pl.Series) -> Codes:
 
 
 def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
-    """`time`, which counts from the session's beginning, becomes a moment of the `day` of its last-read click: the
-    latest click is placed at the end of that day, and the others before it."""
+    """`time`, counted from the session's beginning, becomes a moment of the `day` of its last-read click:
+    the latest click is at the end of that day."""
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     until_latest = pl.col("time").max().over("session") - pl.col("time")
     return clicks.with_columns(time=end_of_day - until_latest).drop("day")
 
 
 def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
-    """Split each user's clicks into sessions: a new one begins after more than `gap` milliseconds without a click."""
+    """Split each user's clicks after more than `gap` milliseconds without one."""
     new_user = pl.col("session") != pl.col("session").shift()
     inactivity = pl.col("time") - pl.col("time").shift() > gap
     if "by_user" in clicks.columns:
@@ -75,14 +74,14 @@ def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
 
 
 def drop_duplicates(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop an event that was sent twice: one of the same session, item and `kind` came at most a second before it."""
+    """Drop an event of the same session, item and `kind` as one at most a second before it."""
     same = [name for name in ("session", "item", "kind") if name in clicks.columns]
     since = pl.col("time") - pl.col("time").shift().over(same)
     return clicks.filter((since > SECOND).fill_null(True)).drop("kind", strict=False)
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop a click on the item that was clicked just before in the same session, as when a page is reloaded. The click
+    """Drop a click on the item clicked just before in the session, as when a page is reloaded. The click
     that stays has the greatest weight of them, and is a target if one of them is."""
     same = (pl.col("session") == pl.col("session").shift()) & (pl.col("item") == pl.col("item").shift())
     same = same.fill_null(False)
@@ -92,7 +91,6 @@ def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
-    """Keep only the latest `maximum` clicks of each session."""
     return clicks.filter(pl.int_range(pl.len()).reverse().over("session") < maximum)
 
 
@@ -101,14 +99,13 @@ def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
 
 
 def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFrame:
-    """Keep the sessions of `minimum` to `maximum` clicks."""
     _, lengths = session_rows(clicks)
     kept = (lengths >= minimum) & (lengths <= maximum)
     return clicks if kept.all() else clicks.filter(pl.Series(np.repeat(kept, lengths), dtype=pl.Boolean))
 
 
 def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
-    """Keep the clicks on the items of which `kept [items]` is true; `item` holds their numbers."""
+    """Keep the clicks on items of which `kept [items]` is true."""
     return clicks if kept.all() else clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
 
 
@@ -120,14 +117,14 @@ def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, 
 
 
 def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
-    """Add `date`, that of the session's last click, to `resolution` milliseconds: a later step may drop that click."""
+    """Add `date`, that of the session's last click: a later step may drop that click."""
     begins, lengths = session_rows(clicks)
     dates = clicks["time"].to_numpy()[begins + lengths - 1] // resolution * resolution
     return clicks.with_columns(date=pl.Series(np.repeat(dates, lengths)))
 
 
 def session_keys(clicks: pl.DataFrame, by_date: bool) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
-    """[sessions] what sessions are sorted by, the date or the first click; their first rows; and their lengths."""
+    """[sessions] the date or first click to sort by, the first rows, and the lengths."""
     begins, lengths = session_rows(clicks)
     if by_date:
         keys = clicks["date"].to_numpy()[begins]
@@ -138,7 +135,7 @@ def session_keys(clicks: pl.DataFrame, by_date: bool) -> tuple[Times, npt.NDArra
 
 
 def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
-    """Sort sessions by `date` or by their first click, those with the same one by first appearance."""
+    """By `date` or by first click; ties by first appearance."""
     keys, rows, lengths = session_keys(clicks, by_date)
     order = np.lexsort((rows, keys))
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
@@ -150,14 +147,14 @@ def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
 
 
 def split_around_date(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The field's split: training before the boundary, test after it, none on it. Sessions are sorted by date."""
+    """The field's split: training before the boundary, test after it, none on it."""
     dates = clicks["date"].to_numpy()
     clicks = clicks.drop("date")
     return clicks[: np.searchsorted(dates, boundary)], clicks[np.searchsorted(dates, boundary, side="right") :]
 
 
 def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Test on the sessions that began at the boundary or later; none is lost. Sessions are sorted by first click."""
+    """Test on the sessions that began at the boundary or later; none is lost."""
     keys, _, lengths = session_keys(clicks, by_date=False)
     row = int(lengths[: np.searchsorted(keys, boundary)].sum())
     return clicks[:row], clicks[row:]
@@ -175,8 +172,8 @@ def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
 def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:
     """The latest `wanted` samples, as the field counts them.
 
-    A session of n clicks gives n - 1 samples, listed longest prefix first. If the samples begin inside a session, its
-    longer prefixes are dropped, which leaves the session without its last clicks.
+    A session's n - 1 samples are listed longest prefix first. If the samples begin inside a
+    session, its longer prefixes are dropped, and with them the session's last clicks.
     """
     lengths = session_rows(clicks)[1].astype(np.int64)
     samples = lengths - 1

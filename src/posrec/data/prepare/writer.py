@@ -1,4 +1,4 @@
-"""DatasetWriter: a prepared dataset written piece by piece, in a folder that gets its name when it is complete.
+"""DatasetWriter: a dataset written piece by piece, in a folder that gets its name when complete.
 
 It needs no polars: trainings write datasets too, on machines without it.
 """
@@ -20,7 +20,7 @@ VALIDATION_SHARE = 0.1
 
 
 class ArrayFile:
-    """An .npy file that grows. Its header, which says how long the array is, has the same size for every length."""
+    """An .npy file that grows. Its header has the same size for every length."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self.dtype, self.length = np.dtype(dtype), 0
@@ -42,7 +42,7 @@ class ArrayFile:
 
 
 class DatasetWriter:
-    """Takes the arrays of ARRAYS and OPTIONAL_ARRAYS in pieces, and then what describes them."""
+    """Takes arrays in pieces, and then what describes them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,8 +61,7 @@ class DatasetWriter:
     def finish(
         self, vocabulary: Vocabulary, manifest: Mapping[str, Any], recommendable_items: int | None = None
     ) -> dict[str, Any]:
-        """Write the vocabulary, the manifest and the checksums. The validation part, the counts and the fingerprint are
-        added to the manifest, which is returned."""
+        """Write vocabulary, manifest and checksums; return the manifest with what was added."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}
@@ -108,7 +107,7 @@ def save_dataset(
     manifest: Mapping[str, Any],
     recommendable_items: int | None = None,
 ) -> None:
-    """Write a prepared dataset from whole arrays: those of ARRAYS and any of OPTIONAL_ARRAYS."""
+    """Write a prepared dataset from whole arrays."""
     with dataset_writer(folder) as writer:
         writer.append(arrays)
         writer.finish(vocabulary, manifest, recommendable_items)

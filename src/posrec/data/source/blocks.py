@@ -1,7 +1,6 @@
 """The files of a log as blocks of whole lines, with a limit on the length of a line.
 
-Every text format is read through `blocks`, so that progress, line numbers and memory (one block, not
-one file) are handled the same way for all of them.
+Every text format is read through `blocks`: progress, line numbers and memory are handled here.
 """
 
 import io
@@ -22,7 +21,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file. `first_line` is the number of the first, from 1 as an editor counts."""
+    """Whole lines of a file; `first_line` is the number of the first, from 1."""
 
     path: File
     data: bytes
@@ -30,7 +29,7 @@ class Block:
 
 
 def blocks(files: Sequence[File], progress: Progress, quoted: bool = False) -> Iterator[Block]:
-    """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line.
+    """Every file as blocks of whole lines; with `quoted`, line breaks inside quotes do not count.
 
     A second thread reads the next block while the caller works on this one.
     """
@@ -70,7 +69,7 @@ def whole_lines(file: IO[bytes], size: int, quoted: bool) -> bytes:
 
 
 def rest_of_quote(file: IO[bytes]) -> bytes:
-    """Lines up to the one that closes an open quote, or QUOTED_LINES of them if a stray quote is never closed."""
+    """Lines up to the one that closes a quote, or QUOTED_LINES if a stray quote is never closed."""
     lines: list[bytes] = []
     left = LINE_BYTES
     while left > 0 and len(lines) < QUOTED_LINES:
@@ -82,7 +81,7 @@ def rest_of_quote(file: IO[bytes]) -> bytes:
 
 
 def check_lines(data: bytes, path: File, first_line: int) -> None:
-    """Fail if a line of `data` is too long. It looks at a few bytes of each LINE_BYTES of them."""
+    """Fail if a line is too long. It looks at a few bytes of each LINE_BYTES."""
     start = 0
     while len(data) - start > LINE_BYTES:
         end = data.rfind(b"\n", start, start + LINE_BYTES)

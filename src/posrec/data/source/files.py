@@ -1,8 +1,7 @@
-"""The files that a log's source names, found and opened: paths, globs, folders, standard input and URLs.
+"""The files that a log's source names, found and opened: paths, globs, folders, standard input, URLs.
 
-fsspec opens files at a URL (s3://, gs://, abfs://, ...) and decompresses all of them. Credentials and
-endpoints are those that the package of the file system finds, e.g. in AWS_ACCESS_KEY_ID; posrec neither
-asks for them nor stores them.
+fsspec opens URLs (s3://, gs://, abfs://, ...) and decompresses all files. Credentials are those
+that the file system's package finds; posrec neither asks for them nor stores them.
 """
 
 import glob
@@ -77,14 +76,14 @@ File = Path | RemoteFile
 
 
 def size_of(file: File) -> int:
-    """The bytes of a file, compressed if it is; 0 for a pipe or a device, so that none is read."""
+    """The bytes of a file, compressed if it is; 0 for a pipe or a device."""
     return file.size if isinstance(file, RemoteFile) else file.stat().st_size
 
 
 def find_files(source: Source) -> list[File]:
     """Every file that `source` names, in the order given; those of a glob or a folder are sorted.
 
-    What Spark adds to its data (_SUCCESS, .crc) and empty files are left out of globs and folders.
+    What Spark adds (_SUCCESS, .crc) and empty files are left out of globs and folders.
     """
     names = [source] if isinstance(source, str | Path) else list(source)
     if not names:
@@ -99,7 +98,6 @@ def find_files(source: Source) -> list[File]:
 
 
 def find_local(path: Path) -> Sequence[File]:
-    """The files that a path, a folder or a glob names."""
     if path.is_dir():
         below = [file for file in sorted(path.rglob("*")) if file.is_file() and is_data_file(file)]
         if not without_hidden(below, str(path)):
@@ -116,7 +114,6 @@ def find_local(path: Path) -> Sequence[File]:
 
 
 def find_remote(url: str) -> Sequence[File]:
-    """The files that a URL names: one, those of a glob, or all below a folder."""
     with remote_errors(url):
         system, path = url_to_fs(url)
         if system.isfile(path):
@@ -129,7 +126,7 @@ def find_remote(url: str) -> Sequence[File]:
 
 
 def is_data_file(path: Path) -> bool:
-    """Whether Spark or another engine may have written a file of a folder, not somebody by hand."""
+    """Whether an engine such as Spark may have written a file of a folder."""
     return path.suffix == ".parquet" or path.name.startswith("part-")
 
 
@@ -142,7 +139,7 @@ def with_data(files: Sequence[File], name: str) -> list[File]:
 
 
 def without_hidden(files: Sequence[File], name: str) -> list[File]:
-    """Those of which no name below the folder that was named begins with _ or a point."""
+    """Those whose names below the given folder do not begin with _ or a point."""
     fixed = PurePosixPath(name)
     if "*" in name:
         fixed = PurePosixPath(name[: name.index("*")] + "*").parent
@@ -156,7 +153,7 @@ def is_url(name: object) -> TypeGuard[str]:
 
 @contextmanager
 def remote_errors(url: str) -> Iterator[None]:
-    """Report what a file system says as an InputError that names the URL."""
+    """Report a file system's error as an InputError that names the URL."""
     try:
         yield
     except InputError:
@@ -171,11 +168,7 @@ def remote_errors(url: str) -> Iterator[None]:
 
 @contextmanager
 def with_standard_input(source: Source) -> Iterator[Source]:
-    """`source` with "-" replaced by a temporary file that holds standard input.
-
-    Finding the format and the compression needs the first bytes twice. Errors call the file
-    "standard input".
-    """
+    """`source` with "-" replaced by a temporary file: the first bytes are needed twice."""
     names = [source] if isinstance(source, str | Path) else list(source)
     if STANDARD_INPUT not in map(str, names):
         yield source
@@ -205,7 +198,7 @@ def local_copy(file: File) -> Iterator[Path]:
 
 
 class Unpacked(io.RawIOBase):
-    """What a compressed file holds. Raises an InputError if that is more than a log can be."""
+    """What a compressed file holds; an InputError if that is more than a log can be."""
 
     def __init__(self, file: File, stream: IO[bytes]) -> None:
         self.file = file
@@ -234,7 +227,7 @@ class Unpacked(io.RawIOBase):
 
 
 def compression_of(start: bytes) -> str | None:
-    """fsspec's name of the compression of a file, from its first bytes: its name may say another."""
+    """fsspec's name of the compression, from a file's first bytes: its name may be wrong."""
     return next((name for name, sign in SIGNATURES.items() if sign.match(start)), None)
 
 
@@ -245,7 +238,7 @@ def is_compressed(file: File) -> bool:
 
 @contextmanager
 def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a file: its decompressed bytes, and the file itself, which knows how much was read."""
+    """The decompressed bytes, and the file itself, which knows how much was read."""
     with file.open("rb") as packed:
         compression = compression_of(packed.read(SIGNATURE_BYTES))
         packed.seek(0)
@@ -257,11 +250,10 @@ def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 def read_start(file: File, size: int) -> bytes:
-    """The first `size` bytes of a file, decompressed."""
     with unpacked(file) as (plain, _):
         return plain.read(size)
 
 
 def read_whole(file: File) -> bytes:
-    """A whole file, decompressed; for formats that are not made of lines."""
+    """For formats that are not made of lines."""
     return read_start(file, -1)

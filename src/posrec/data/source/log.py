@@ -1,4 +1,4 @@
-"""A log to read: files of a format that is named or concluded, standard input, or a table in memory."""
+"""A log to read: files of a format, named or concluded, standard input, or a table in memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ SPLIT_NAMES = {"recbole-prefixes": (".train.", ".test."), "tsv": ("_train_full."
 
 @dataclass(frozen=True)
 class ClickLog:
-    """A log that can be read; `table` is set instead of `files` for a table in memory."""
+    """A log that can be read: `files`, or a `table` in memory."""
 
     format: str
     options: LogOptions
@@ -37,7 +37,7 @@ class ClickLog:
         return TABLE if self.table is not None else str(self.files[0])
 
     def test_part_beside(self) -> Path | None:
-        """The test part of a split that RecBole or session-rec prepared, if the log is its training part."""
+        """The test part of a split by RecBole or session-rec of which this is the training part."""
         train = self.files[0] if len(self.files) == 1 else None
         names = SPLIT_NAMES.get(self.format)
         if names is None or not isinstance(train, Path) or names[0] not in train.name:
@@ -56,7 +56,7 @@ class ClickLog:
 
 @contextmanager
 def open_log(source: Any, format: str | None, options: LogOptions, progress: Progress) -> Iterator[ClickLog]:
-    """Find the files or the table that `source` is, and conclude the format if it is None."""
+    """Find what `source` names, and conclude the format if it is None."""
     if format is not None and format not in READERS:
         raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
     if not is_path(source):
@@ -83,7 +83,7 @@ def open_log(source: Any, format: str | None, options: LogOptions, progress: Pro
 
 
 def without_empty_start(files: list[File]) -> list[File]:
-    """The files without those at the beginning that are empty once unpacked: the format is concluded from the first."""
+    """Without empty files at the start: the format is concluded from the first."""
     with_data = next((number for number, path in enumerate(files) if read_start(path, 1)), 0)
     return files[with_data:]
 
@@ -96,7 +96,6 @@ def is_path(source: Any) -> bool:
 
 
 def as_frame(table: Any) -> pl.LazyFrame:
-    """A polars, pandas or Arrow table as a polars frame."""
     if isinstance(table, pl.LazyFrame):
         return table
     try:

@@ -1,4 +1,4 @@
-"""Which format a log has, concluded from its ending and its first lines."""
+"""Which format a log has, by its ending and its first lines."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ RETAILROCKET = {"timestamp", "visitorid", "event", "itemid", "transactionid"}
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A format, the delimiter where the format leaves it open, and what it was concluded from."""
+    """A format, the delimiter if the format leaves it open, and why."""
 
     format: str
     because: str
@@ -69,7 +69,6 @@ def json_format(path: File, lines: list[str]) -> Conclusion | None:
 
 
 def known_header(path: File, lines: list[str]) -> Conclusion | None:
-    """The public datasets, whose layouts are known."""
     header = lines[0].strip()
     if all(TYPED.fullmatch(name) for name in header.split("\t")) and ("\t" in header or path.name.endswith(".inter")):
         if "item_id_list:token_seq" in header.split("\t"):

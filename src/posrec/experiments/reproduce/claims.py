@@ -1,8 +1,8 @@
 """The claims of section 5 as data, and the rules by which our tables answer them.
 
-A claim is a list of pairs "this row is better than that one". It held if every such difference was shown, did not hold
-if one was shown the other way round, and is unclear otherwise: the differences can be due to chance. Where the paper
-says "comparable", the rows have to be within half a point of each other, with the whole 95 % interval.
+A claim is a list of pairs "this row is better than that one". It held if every such difference was
+shown, did not hold if one was shown the other way round, and is unclear otherwise. "Comparable"
+rows are within half a point of each other, with the whole 95 % interval.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,6 @@ def better_than(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def paper_rows(experiment: str, *without: str) -> list[str]:
-    """The labels of a table's rows that are in the paper, except some."""
     return [row.label for row in EXPERIMENTS[experiment].rows if not row.extra and row.label not in without]
 
 
@@ -91,7 +90,7 @@ def pairs_of(experiment: str, paper_dataset: str | None) -> list[tuple[str, str]
 
 
 def answer_claims(tables: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answer to every claim by every table and metric that it is about, where one of its pairs was tested."""
+    """The answer to every claim by every table and metric where one of its pairs was tested."""
     answers = [
         judge(claim, table, metric)
         for claim in CLAIMS
@@ -103,7 +102,7 @@ def answer_claims(tables: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def judge(claim: Claim, table: dict[str, Any], metric: str) -> dict[str, Any] | None:
-    """The answer to a claim, as in summary.json; `deciding` is the comparison that the verdict rests on."""
+    """The answer to a claim, as in summary.json; `deciding` is what the verdict rests on."""
     tested = [
         finding
         for finding in table["findings"]
@@ -122,7 +121,7 @@ def judge(claim: Claim, table: dict[str, Any], metric: str) -> dict[str, Any] | 
 
 
 def supports(claim: Claim, finding: dict[str, Any]) -> int:
-    """1: the comparison shows what the claim says, -1: it shows the contrary, 0: neither."""
+    """1: the comparison shows what the claim says, -1: the contrary, 0: neither."""
     if claim.within is None:
         return 0 if finding["p"] >= LEVEL else 1 if finding["difference"] > 0 else -1
     if finding["margin"] is None:

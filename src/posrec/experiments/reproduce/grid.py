@@ -1,7 +1,7 @@
 """The paper's experiments as plain data: the rows of each table, and the jobs that fill them.
 
-Settings equal to a model's defaults are left out of a job, so that experiments which need the same training share it:
-the PosRec of the overall table is the LDPE of the comparison of encodings, and one of the four points of lambda2.
+Settings equal to a model's defaults are left out of a job, so that experiments share trainings: the
+PosRec of the overall table is the LDPE of the comparison of encodings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,6 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`about` says what is examined; the rows are the same on every dataset."""
-
     name: str
     title: str
     about: str
@@ -127,15 +125,12 @@ def choose_experiments(name: str) -> list[Experiment]:
 
 
 def seeds_of(model: str, seeds: int) -> int:
-    """PosRec and its variants get all of them, other trained models up to three, counting models one."""
+    """PosRec gets all of them, other trained models up to three, counting models one."""
     return 1 if not MODELS[model].is_trained else seeds if model == "posrec" else min(OTHERS_SEEDS, seeds)
 
 
 def jobs_of(row: TableRow, dataset: str, seeds: int, shared_settings: Mapping[str, Any] | None = None) -> list[Job]:
-    """A row's jobs on the dataset of that folder name, one per seed.
-
-    `shared_settings` are given to every model that has a setting of that name.
-    """
+    """A row's jobs on a dataset, one per seed; `shared_settings` are for models that have them."""
     spec = MODELS[row.model]
     defaults = asdict(spec.config()) | ({} if not spec.is_trained else asdict(Settings(**spec.settings)))
     shared = {key: value for key, value in (shared_settings or {}).items() if key in defaults}
@@ -151,10 +146,10 @@ def all_jobs(
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """Each job once, in rounds: seed 0 of every row, then the seeds that every trained model gets, then the others.
+    """Each job once, in rounds: seed 0 of every row, then the seeds of all models, then the others.
 
-    So an interrupted run has whole tables early. Within a round the seeds of a row stand together: on a GPU they share
-    what was compiled for the first.
+    So an interrupted run has whole tables early. Within a round the seeds of a row stand together:
+    on a GPU they share what was compiled for the first.
     """
     rounds = (range(1), range(1, OTHERS_SEEDS), range(OTHERS_SEEDS, seeds))
     jobs = {

@@ -1,9 +1,8 @@
 """Jobs of an experiment: a model with its settings, trained once on a dataset with a seed.
 
-A finished job leaves two files: JSON with the metrics, and .npz with the ranks of the test targets
-(and for seed 0 the learned encoding). A job that has them is not run again, unless its data or the
-default settings have changed since. So an interrupted experiment continues where it stopped, and
-experiments that need the same job run it once.
+A finished job leaves JSON with the metrics, and .npz with the ranks of the test targets (and for
+seed 0 the learned encoding). It is not run again unless its data or the default settings have
+changed, so an interrupted experiment continues, and experiments share jobs.
 """
 
 import json
@@ -44,7 +43,7 @@ WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks 
 
 @dataclass(frozen=True)
 class Job:
-    """`dataset` is the name of a prepared folder; `settings` are those that differ from the model's defaults."""
+    """`dataset` is the name of a prepared folder; `settings` differ from the model's defaults."""
 
     dataset: str
     model: str
@@ -63,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The saved result of a job: `record` is the JSON file's content. A job that failed has an `error`, no metrics."""
+    """The saved result of a job: `record` is the JSON. A failed job has an `error`, no metrics."""
 
     job: Job
     record: dict[str, Any]
@@ -78,8 +77,7 @@ class JobResult:
         return dict(self.record.get("metrics", {}))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """`ranks` [test samples], WORST for every rank from there on; and for seed 0, where the model has one, the
-        learned table of its positional encoding, `encoding` [rows, d]."""
+        """`ranks` [test samples], at most WORST; for seed 0 the learned `encoding` [rows, d] too."""
         path = self.path.with_suffix(".npz")
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -105,7 +103,7 @@ def load_result(job: Job, folder: Path) -> JobResult | None:
 
 
 def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
-    """Why a saved result can't be used: other data under the same name, or other default settings. None: it can."""
+    """Why a saved result can't be used: other data, or other default settings."""
     record = result.record
     if record["fingerprint"] != data.fingerprint:
         return f"it was run on other data (fingerprint {record['fingerprint'][:8]}, now {data.fingerprint[:8]})"
@@ -117,7 +115,7 @@ def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
 
 
 def config_of(job: Job) -> dict[str, Any]:
-    """Every setting of a job: the model's and, where it is trained, those of the training."""
+    """Every setting of a job: the model's and, if it is trained, those of the training."""
     spec = find_spec(job.model)
     model, training = split_settings({**job.settings, "seed": job.seed}, spec.config(), Settings(**spec.settings))
     return asdict(model) if not spec.is_trained else {**asdict(training), **asdict(model)}
@@ -132,7 +130,7 @@ def run_jobs(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> dict[str, JobResult]:
-    """Run the jobs that have no result yet, by default in this process; return all results by the jobs' names.
+    """Run the jobs that have no result yet; return all results by the jobs' names.
 
     After `minutes` no further job is started. One process at a time runs jobs into a folder.
     """

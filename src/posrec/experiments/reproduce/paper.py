@@ -1,7 +1,6 @@
-"""What the paper reports, transcribed: section 5's tables in percent, and what its text says of the figures.
+"""What the paper reports, transcribed: the tables of section 5 in percent.
 
-The comparison of encodings, the effect of anchors and the sensitivity to lambda2 are figures without numbers in the
-paper: of those only the sentences about them can be held against our results (`claims.py`).
+Other results are figures without numbers: only sentences about them can be checked (`claims.py`).
 """
 
 import re
@@ -107,10 +106,10 @@ def figures_of(experiment: str, dataset: str | None, row: str) -> dict[str, Figu
 
 
 def impossible(figures: dict[str, Figure]) -> list[str]:
-    """The reasons why no ranking can have these figures of a row together; empty where one can.
+    """Why no ranking can have these figures of a row together; empty where one can.
 
-    A hit in the first K gives MRR@K between 1/K and 1, so R/K <= M <= R. A hit at 6..10 gives between 1/10 and 1/6, so
-    M@10 - M@5 is between a tenth and a sixth of R@10 - R@5. Means over seeds keep to this as well.
+    A hit in the first K gives MRR@K between 1/K and 1, so R/K <= M <= R. A hit at 6..10 gives
+    between 1/10 and 1/6, so M@10 - M@5 is between a tenth and a sixth of R@10 - R@5.
     """
     if not figures:
         return []

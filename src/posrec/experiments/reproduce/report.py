@@ -1,4 +1,4 @@
-"""The report on an experiment's results: report.md, made from summary.json alone, and the encodings drawn."""
+"""The report on an experiment: report.md, made from summary.json alone, and the encodings drawn."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ a tenth to a sixth of what Recall does. The paper's row is shown as printed."""
 
 
 def write_report(summary: Summary, learned: Sequence[TrainedEncoding], out: Path) -> None:
-    """The summary, the report, and for the experiment `figures` the fixed and the learned encodings."""
+    """The summary, the report, and for the experiment `figures` the encodings drawn."""
     if draws_encodings(summary):
         summary["figures"] = []
         (out / PICTURES).mkdir(exist_ok=True)
@@ -46,12 +46,10 @@ def draws_encodings(summary: Summary) -> bool:
 
 
 def dataset_title(dataset: str) -> str:
-    """The paper's name of a dataset; the folder's name for any other."""
     return TITLES.get(dataset_of(dataset) or "", dataset)
 
 
 def introduction(summary: Summary) -> list[str]:
-    """What was run, and what a reader must know before reading on."""
     names = ", ".join(map(dataset_title, summary["datasets"]))
     wanted, missing, failed = summary["jobs"]["wanted"], summary["jobs"]["missing"], len(summary["failed"])
     lines = [

@@ -1,4 +1,4 @@
-"""The paper's experiments from one command: run the jobs that have no result yet, then report on all results."""
+"""The paper's experiments: run the jobs that have no result yet, then report on all results."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,11 +38,9 @@ def reproduce(
     with_report: bool = True,
     executor: Executor | None = None,
 ) -> dict[str, Any]:
-    """Run the missing jobs of `experiment` into `out/jobs`, and write the report; return its numbers, as in
-    summary.json.
+    """Run the missing jobs of `experiment` into `out/jobs`, and report; return summary.json.
 
-    `executor` runs the jobs, by default this process. With `quick_sessions` tiny models are trained on a simulated shop
-    of so many sessions instead of on `data`.
+    With `quick_sessions` tiny models are trained on a simulated shop of so many sessions.
     """
     progress = progress or SilentProgress()
     experiments = choose_experiments(experiment)
@@ -123,7 +121,7 @@ def dataset_summary(data: PreparedDataset) -> dict[str, Any]:
 
 
 def results_summary(results: Mapping[str, JobResult]) -> dict[str, Any]:
-    """Where the results come from: how many trainings have each machine, version and day; their time; failures."""
+    """Trainings by machine, version and day; their time; failures."""
     records = [result.record for result in results.values()]
     keys = ("machine", "posrec", "torch", "python", "finished")
     return {

@@ -1,9 +1,9 @@
-"""A table for each experiment and dataset: means over seeds, the paper's figures, and tested differences.
+"""A table for each experiment and dataset: means over seeds, the paper's figures, tested differences.
 
-Differences are tested on the same test samples, each sample's gain averaged over the seeds. A difference can arise by
-chance from two sources: the sessions (the samples of one session are not independent), and the seeds. The variances of
-both are added, so that a difference that is shown would be there with other sessions and other seeds. With one seed of
-a trained model the variance over seeds is unknown, and no difference is shown.
+Differences are tested on the same samples, each sample's gain averaged over the seeds. The
+variances over sessions and over seeds are added, so that a difference that is shown would be there
+with other sessions and other seeds. With one seed of a trained model that variance is unknown, and
+no difference is shown.
 """
 
 import math
@@ -49,8 +49,7 @@ def make_table(
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The table of `experiment` on one dataset, as in summary.json, from the results there are; `pairs` of rows are
-    tested. `dataset` is the prepared folder's name."""
+    """The table of `experiment` on one dataset, as in summary.json; `pairs` of rows are tested."""
     rows, runs_of = {}, {}
     for row in experiment.rows:
         jobs = jobs_of(row, dataset, seeds, shared_settings)
@@ -68,7 +67,6 @@ def make_table(
 
 
 def mean_and_deviation(runs: Runs, metric: str) -> list[float]:
-    """Over seeds, in percent; one seed has no deviation."""
     values = [run.metrics[metric] for run in runs]
     return [round(value, 2) for value in (mean(values), *([stdev(values)] if len(values) > 1 else []))]
 
@@ -76,10 +74,9 @@ def mean_and_deviation(runs: Runs, metric: str) -> list[float]:
 def find_differences(
     runs_of: Mapping[str, Runs], pairs: Pairs, data: PreparedDataset, metrics: Sequence[str] = TESTED
 ) -> list[dict[str, Any]]:
-    """Test the pairs of which both rows have results, in each of the metrics; Holm's correction covers all.
+    """Test the pairs of which both rows have results; Holm's correction covers all.
 
-    A difference is in points of percent, and its margin is half the width of its 95 % interval; None where it is
-    unknown, with one seed of a trained model.
+    A difference is in points of percent; its margin is half its 95 % interval, or None if unknown.
     """
     mean_gains = cache(lambda label, metric: gains_over_seeds(label, runs_of[label], metric))
     both_run = [(first, second) for first, second in pairs if runs_of[first] and runs_of[second]]
@@ -99,7 +96,7 @@ def find_differences(
 def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
     """[samples] what each sample adds to a metric, on average over the seeds.
 
-    The ranks in results/reproduction reach to 10: they can't test a metric at 20, and raise an InputError.
+    The ranks in results/reproduction reach to 10: a metric at 20 raises an InputError.
     """
     name, _, k = metric.partition("@")
     gained = torch.stack([gains(torch.from_numpy(run.arrays()["ranks"]), name, int(k)) for run in runs]).mean(0)
@@ -111,7 +108,7 @@ def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
 def combine_errors(
     over_sessions: Comparison, sessions: int, over_seeds: Sequence[tuple[float, float]]
 ) -> tuple[float, float | None, float]:
-    """A difference and half its 95 % interval, both in points of percent, and its p, from all sources of error."""
+    """A difference and half its 95 % interval, in points, and its p, from all sources of error."""
     points = 100 * over_sessions.difference
     if any(math.isinf(error) for error, _ in over_seeds):
         return points, None, 1.0
@@ -120,7 +117,7 @@ def combine_errors(
 
 
 def seed_error(runs: Runs, metric: str) -> tuple[float, float]:
-    """The standard error of a row's mean over seeds, and its degrees of freedom; counting models have no error."""
+    """The standard error of a row's mean over seeds, and its degrees of freedom."""
     seeds = len(runs)
     if not MODELS[runs[0].job.model].is_trained:
         return 0.0, math.inf

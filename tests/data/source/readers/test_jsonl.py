@@ -68,13 +68,11 @@ def test_a_ga4_export_has_sessions_of_user_and_number(tmp_path: Path) -> None:
 
 def test_events_without_an_item_are_broken_lines_and_the_kinds_are_listed(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove it"):
+    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing"):
         read(tmp_path, EXPORT, progress)
     with pytest.raises(InputError, match="at least 10 lines are broken"):
         read(tmp_path, EXPORT * 10, progress)
-    assert progress.messages[-1] == (
-        "events in column 'event_name' so far: view_item 30, add_to_cart 10, session_start 10 (choose with --events)"
-    )
+    assert "view_item 30, add_to_cart 10, session_start 10" in progress.messages[-1]
 
 
 def test_nested_fields_are_named_by_their_path(tmp_path: Path) -> None:
@@ -111,5 +109,5 @@ def test_ids_stay_as_they_are_written(tmp_path: Path, clicks: list[tuple[Any, An
 
 def test_a_file_without_objects(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.jsonl", ["7", "[1]", "x"])
-    with pytest.raises(InputError, match="none of the first lines is a JSON object such as"):
+    with pytest.raises(InputError, match="none of the first lines is a JSON object"):
         read_clicks("jsonl", [log], LogOptions(), RecordingProgress())

@@ -43,7 +43,7 @@ class Malicious:
 def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
     trace = tmp_path / "ran"
     path = written(tmp_path / "p", [[1, 2], Malicious(trace)], protocol)
-    with pytest.raises(InputError, match=r"lists and ints: it asks for \w+\.system; it was not loaded"):
+    with pytest.raises(InputError, match=r"it asks for \w+\.system"):
         read_pickle(path)
     assert not trace.exists()
     pickle.loads(path.read_bytes())  # the same file, trusted: this is what was refused
@@ -64,12 +64,12 @@ def test_a_file_past_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sessions, "MAX_PICKLE_BYTES", path.stat().st_size)
     assert len(read_pickle(path)) == 100
     monkeypatch.setattr(sessions, "MAX_PICKLE_BYTES", path.stat().st_size - 1)
-    with pytest.raises(InputError, match=r"is larger than 0 MiB; write it as lines"):
+    with pytest.raises(InputError, match="is larger than 0 MiB"):
         read_pickle(path)
 
 
 def test_prefixes_that_are_not_all_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="sample 2: the row below it is not the next shorter prefix"):
+    with pytest.raises(InputError, match="sample 2: the row below it"):
         read_pickle(written(tmp_path / "p", ([[1, 2, 3], [1, 2], [1]], [4, 3, 9])))
 
 

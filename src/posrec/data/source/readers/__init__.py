@@ -1,8 +1,8 @@
 """Readers of log formats, listed in READERS.
 
-To add a format: write `read_NAME(files, collector)` and add it to READERS. It adds clicks to the ClickCollector:
-`session, item, time` in file order, ids as strings exactly as in the file. Start from the closest reader: delimited.py
-for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for files that hold whole sessions.
+To add a format: write `read_NAME(files, collector)` and add it to READERS. It adds clicks,
+`session, item, time`, in file order, ids as strings. Start from the closest reader: delimited.py
+for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for whole sessions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Reader:
         store: ClickStore,
         whole_log: Sequence[File] = (),
     ) -> ParsedLog:
-        """Add the clicks of the files, which may be some of the log's, to `store`. Its caller finishes and reports."""
+        """Add the clicks of the files to `store`. The caller finishes and reports."""
         options = replace(options, **self.columns)
         collector = ClickCollector(progress, options, store, whole_log, self.time_unit, self.default_events)
         self.read(files, collector)

@@ -32,7 +32,7 @@ class BadLine:
 class BadLines:
     """Collects the broken lines of a log. The policy is that of `--bad-lines`: stop or skip.
 
-    Those that are left out are written to `path` as JSON lines, since there may be many.
+    Those that are left out are written to `path` as JSON lines.
     """
 
     def __init__(self, policy: str, limit: float, path: Path) -> None:
@@ -65,7 +65,7 @@ class BadLines:
         self.files = [*self.files, *other.files]
 
     def finish(self, good: int, progress: Progress) -> None:
-        """When the log is read: raise if lines are broken and may not be, otherwise report how many were left out."""
+        """Raise if lines are broken and may not be, otherwise report how many were left out."""
         if not self.count:
             return
         if self.policy == "stop":
@@ -80,7 +80,6 @@ class BadLines:
         progress.message(f"{found} and were left out; the first:\n{listed(self.first[:MAX_SHOWN])}")
 
     def stop_error(self) -> InputError:
-        """All of them, or the first, each with its file and number, and what to do."""
         if len(self.first) == 1:
             found, them = str(self.first[0]), "it"
         else:
@@ -92,7 +91,7 @@ class BadLines:
 
 
 def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:
-    """Write the lines that were left out to a file, replacing that of an earlier run. Without any there is no file."""
+    """Write the lines that were left out, replacing those of an earlier run."""
     if not files:
         path.unlink(missing_ok=True)
         return False

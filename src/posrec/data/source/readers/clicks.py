@@ -1,7 +1,7 @@
-"""ClickCollector: rows as they are in the file -> checked clicks: session, item and time, added to a `ClickStore`.
+"""ClickCollector: rows as they are in the file -> checked clicks, added to a `ClickStore`.
 
-Whole blocks of lines are parsed at once, which is fast and does not say which line is wrong. Only if something is wrong
-are the records of the block read one by one, and those that can't be used are described.
+Whole blocks are parsed at once, which is fast and does not say which line is wrong. Only if
+something is wrong are the records of the block read one by one.
 """
 
 from collections import Counter
@@ -42,29 +42,29 @@ Row = Sequence[str | None]  # the values of the columns of a click
 
 
 class Broken(Exception):
-    """A record that can't be used: the reason, and what to do about it where that is more than to fix or remove it."""
+    """A record that can't be used: the reason, and what to do if not to fix or remove it."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         self.reason, self.advice = reason, advice
 
 
 class LineFormat:
-    """How lines are read: whole blocks of them at once, or one record after the other."""
+    """How lines are read: whole blocks of them, or one record after the other."""
 
     columns: Columns
     quoted: bool = False  # a line break inside double quotes does not end a record
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
-        """The rows of a block, and whether its records should be read one by one even if every row seems right."""
+        """The rows of a block, and whether its records should be read one by one in any case."""
         raise NotImplementedError
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
-        """The rows of a record that begins at a line of its file; raises Broken."""
+        """The rows of a record that begins at this line; raises Broken."""
         raise NotImplementedError
 
 
 class ItemIds:
-    """The ids of items, numbered by polars as categories; one numbering may be that of several logs."""
+    """The ids of items, numbered by polars as categories; several logs may share a numbering."""
 
     def __init__(self) -> None:
         self.categories = pl.Categories.random()
@@ -79,7 +79,7 @@ class ItemIds:
 class ClickStore:
     """Keeps the clicks of a log in memory, 16 bytes each, in the order of the file.
 
-    `session_type` is the type that readers give to the ids of sessions. `folder` is for files beside the clicks.
+    `session_type` is the type of sessions' ids. `folder` is for files beside the clicks.
     """
 
     def __init__(self, items: ItemIds, folder: Path) -> None:
@@ -118,7 +118,7 @@ class ParsedLog:
         self.days += other.days
 
     def report(self, progress: Progress) -> None:
-        """Report on broken lines and on the kinds of events, when the log is read."""
+        """Report on broken lines and on the kinds of events."""
         self.kinds.report(self.rows, self.clicks, progress)
         self.bad_lines.finish(self.rows, progress)
 
@@ -154,7 +154,7 @@ class ClickCollector:
         self.parsed = ParsedLog(self.events, bad_lines)
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
-        """The columns of a file, of those that it has. A guess is reported unless it is that of the file before."""
+        """The columns of a file. A guess is reported unless it is that of the file before."""
         columns, guesses = choose_columns(path, names, self.options)
         for role, guessed in guesses.items():
             if guessed and guessed != self.guesses.get(role):
@@ -166,7 +166,7 @@ class ClickCollector:
         return columns
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
-        """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
+        """`rows` has session, item, time and, if there is one, event, all as in the file."""
         rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
         events = rows["event"].cast(pl.String) if "event" in rows.columns else None
         total, numbers, has_nulls = len(rows), pl.int_range(len(rows), eager=True), False
@@ -191,8 +191,8 @@ class ClickCollector:
         return CheckedRows(clicks.filter(~bad), bad_rows, has_nulls, total - len(bad_rows), events)
 
     def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
-        """Add the good rows of a block, and take note of the broken lines. If that ends the reading, say which kinds of
-        events there are: those without an item are often of a kind that has none."""
+        """Add the good rows of a block, and note the broken lines. If that ends the reading, say which kinds
+        of events there are: those without an item are often of a kind that has none."""
         self.store.add(checked.clicks)
         self.parsed.rows += checked.good
         self.parsed.clicks += len(checked.clicks)
@@ -214,7 +214,7 @@ def bad_ids(rows: pl.DataFrame) -> pl.Series:
 
 
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
-    """Add the clicks of a block to the collector. Where something is wrong, records are read one by one."""
+    """Where something is wrong, records are read one by one."""
     if add_whole(block, format, collector):
         return
     for part in split_block(block, RECORDS_BYTES, format.quoted):
@@ -223,7 +223,7 @@ def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> No
 
 
 def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bool:
-    """Add the clicks of a block if nothing is wrong with them. Returns whether they were added."""
+    """Whether nothing was wrong with the block, so that its clicks were added."""
     try:
         table, suspect = format.parse(block)
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
@@ -236,7 +236,6 @@ def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bo
 
 
 def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> None:
-    """Add the clicks of a block, one record after the other, and its broken lines."""
     rows: list[Row] = []
     places: list[int] = []  # the line of the block in which the record of each row begins
     broken: dict[int, Broken] = {}
@@ -261,7 +260,7 @@ def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> 
 
 
 def quoted_lines(lines: list[bytes], place: int) -> int:
-    """How many lines a record has that begins at `place`: up to the one that closes a quote, or one if none does."""
+    """The lines of a record: up to the one that closes a quote, or one if none does."""
     if lines[place].count(b'"') % 2:
         for after in range(place + 1, min(place + QUOTED_LINES, len(lines))):
             if lines[after].count(b'"') % 2:
@@ -275,7 +274,7 @@ def bad_line(block: Block, lines: list[bytes], place: int, fault: Broken) -> Bad
 
 
 def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
-    """What is wrong with a bad row, given its values by column: an id, or else a time."""
+    """What is wrong with a bad row: an id, or else a time."""
     ids = [("session", name) for name in columns.session]
     if columns.user is not None and (not ids or any(id_fault(values[name]) for _, name in ids)):
         ids = [("user", columns.user)]
@@ -294,5 +293,5 @@ def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text is a date or time; if it was not read as one, then the times around it are numbers."""
+    """Whether a text is a date or time; if not read as one, the times around it are numbers."""
     return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0

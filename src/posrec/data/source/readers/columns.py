@@ -1,4 +1,4 @@
-"""Which column of a log is the session, the item and the time: named by the user, or guessed and reported."""
+"""Which columns are the session, the item and the time: named, or guessed and reported."""
 
 import re
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ class MissingColumn(InputError):
 
 @dataclass(frozen=True)
 class Columns:
-    """The column names, in the file, of what a click needs; `date` where the day has a column of its own.
+    """The column names of what a click needs; `date` where the day has a column of its own.
 
-    Several columns of the session are a composite key. A click without a session is one of its `user`.
+    Several columns of the session are a composite key. A click without a session is its `user`'s.
     """
 
     session: tuple[str, ...]
@@ -58,14 +58,14 @@ class Columns:
         return list(dict.fromkeys([*self.ids, self.time, *as_tuple(self.event), *as_tuple(self.date)]))
 
     def select(self) -> list[pl.Expr]:
-        """What makes the rows of a click, one column for each role, of the columns of the file."""
+        """The rows of clicks, one column for each role."""
         roles = {"item": self.item, "time": self.time, "event": self.event, "date": self.date}
         others = (pl.col(name).alias(role) for role, name in roles.items() if name is not None)
         return [self.session_id().alias("session"), *others]
 
     def session_id(self) -> pl.Expr:
-        """The session's id from its column or columns, or the user's; null where ids are missing or negative. Where a
-        log has both, a user's id begins with a separator."""
+        """The session's id, or the user's; null where ids are missing or negative. Where a log has both, a
+        user's id begins with a separator."""
         columns = self.session or as_tuple(self.user)
         if len(columns) == 1 and not self.has_both:
             return pl.col(columns[0])
@@ -88,7 +88,8 @@ def is_missing(column: str) -> pl.Expr:
 
 
 def bad_id(column: str) -> pl.Expr:
-    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often than as an id."""
+    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often
+    than as an id."""
     return is_missing(column) | pl.col(column).cast(pl.String).str.contains(f"^{NEGATIVE.pattern}$")
 
 
@@ -102,7 +103,8 @@ def id_fault(value: object) -> str | None:
 
 
 def choose_columns(path: File | str, names: list[str], options: LogOptions) -> tuple[Columns, Guesses]:
-    """The columns that the user named, and guesses for the rest; and those guesses, which are to be reported."""
+    """The columns that the user named, and guesses for the rest; and those guesses, which are to be
+    reported."""
     named = options.columns()
     for role, columns in named.items():
         for column in columns:
@@ -131,7 +133,7 @@ def choose_columns(path: File | str, names: list[str], options: LogOptions) -> t
 
 
 def guess_session(names: list[str]) -> tuple[str, ...]:
-    """The column of the session, or the user's and the session's where sessions are numbered per user."""
+    """The session's column, or also the user's where sessions are numbered per user."""
     session = find_common(names, COMMON_NAMES["session"])
     if session is not None:
         return (session,)
@@ -140,7 +142,7 @@ def guess_session(names: list[str]) -> tuple[str, ...]:
 
 
 def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
-    """Raise if a column has two roles, unless a user is part of a composite session or a role is `optional`."""
+    """Raise if a column has two roles, unless one is `optional` or part of a composite session."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
         for column in columns:
@@ -154,7 +156,7 @@ def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], opti
 
 
 def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
-    """The column that has the earliest possible of these names, however it is spelled; None if there is none."""
+    """The column with the earliest possible of these names, however it is spelled."""
     plain = {plain_name(name): name for name in reversed(names)}
     return next((plain[common] for common in common_names if common in plain), None)
 
@@ -168,7 +170,7 @@ def plain_name(name: str) -> str:
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
-    """Raise for a header of one column, and name the delimiter that it seems to have, if the format has no other."""
+    """Raise for a header of one column, and name the delimiter that it seems to have."""
     advice = "a log needs a session, an item and a time"
     if delimiter := next((sign for sign in DELIMITERS if sign in header), None):
         format = "" if fixed is None else f"this format needs {DELIMITERS[fixed]}, so use --format csv "

@@ -1,4 +1,4 @@
-"""Formats of delimited text, a click in each line: yoochoose, diginetica, retailrocket, csv, tsv and recbole."""
+"""Delimited text, a click a line: yoochoose, diginetica, retailrocket, csv, tsv and recbole."""
 
 import csv
 import io
@@ -18,10 +18,10 @@ NO_COLUMNS = Columns((), "", "")
 
 @dataclass(frozen=True)
 class DelimitedLines(LineFormat):
-    """Fields with a delimiter between them; `names` and `columns` are those of a file, from its header.
+    """`names` and `columns` are those of a file, from its header.
 
-    `fixed_names` are the columns of a format whose files need no header; in a `typed` header each column is written
-    `name:type`. `columns_of` chooses the columns of a click where the format says which they are.
+    `fixed_names` are the columns of a format that needs no header; in a `typed` header each column
+    is written `name:type`. `columns_of` chooses the columns of a click where the format says them.
     """
 
     delimiter: str  # that of --delimiter, if it is empty
@@ -66,7 +66,6 @@ class DelimitedLines(LineFormat):
 
 
 def read_text(format: DelimitedLines, files: Sequence[File], collector: ClickCollector) -> None:
-    """Read every file into `collector`; its columns are chosen from its header."""
     if not format.delimiter:
         format = replace(format, delimiter=collector.options.delimiter or ",")
     for block in blocks(files, collector.progress, quoted=format.quoted):

@@ -1,4 +1,4 @@
-"""Kinds of events (view, cart, purchase): which a log has, which are read, their weights, and the targets."""
+"""Kinds of events (view, cart, purchase): which are read, their weights, and the targets."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ MAX_KINDS = 1000  # a column with more different values does not hold kinds of e
 
 
 class EventKinds:
-    """Counts the kinds of events in a log, selects those to read, and gives their clicks weights.
+    """Counts the kinds of events, selects those to read, and gives their clicks weights.
 
     `default` is what a format reads unless the user asks for others.
     """
@@ -42,8 +42,8 @@ class EventKinds:
         self.counts.update(other.counts)
 
     def click_columns(self) -> list[pl.Expr]:
-        """What a click gets from its kind: `weight` if weights were given, `target` if only some kinds are targets,
-        and `kind`, a number for it, if duplicates are to be told."""
+        """`weight` if weights were given, `target` if only some kinds are targets, and `kind`, a number, if
+        duplicates are to be told."""
         event = pl.col("event").cast(pl.String)
         columns = []
         if self.weights:
@@ -65,13 +65,13 @@ class EventKinds:
         return ", ".join(shown) + (", ..." if len(self.counts) > 20 else "")
 
     def report_so_far(self, progress: Progress) -> None:
-        """When reading ends early: the kinds that were seen, unless the user has chosen already."""
+        """When reading ends early: the kinds seen, unless the user has chosen already."""
         if self.column is not None and self.listed and self.counts and not self.asked:
             column = f"column {self.column!r}"
             progress.message(f"events in {column} so far: {self.described()} (choose with --events)")
 
     def report(self, rows: int, clicks: int, progress: Progress) -> None:
-        """When the log is read: say which kinds it has and which were read. A kind that was named and is missing gets a
+        """Say which kinds the log has and which were read. A kind that was named and is missing gets a
         warning; if nothing was read, that is an error."""
         if self.column is None or not rows:
             return

@@ -1,4 +1,4 @@
-"""JSON lines: one event a line, as analytics tools export them, or a session and its events in each (OTTO).
+"""JSON lines: an event a line, as analytics tools export them, or a session a line (OTTO).
 
 A nested field is named by its path: `item.id`.
 """
@@ -36,8 +36,8 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
-    """The fields and the columns of the whole log. An hour of searches alone may lack a column that other hours have,
-    so blocks are looked at until none is missing."""
+    """The fields and the columns of the whole log: blocks are looked at until none is missing, since an
+    hour of searches may lack a column."""
     files, fields = collector.whole_log, dict[str, FieldPath]()
     for block in blocks(files, collector.progress):
         add_fields(fields, block, collector.options.columns().values())
@@ -50,7 +50,7 @@ def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Colum
 
 
 def add_fields(fields: dict[str, FieldPath], block: Block, named: Iterable[Sequence[str]]) -> None:
-    """Add the fields of the first lines, and of others that may have a missing column that was `named`."""
+    """Add the fields of the first lines, and of others that may have a missing `named` column."""
     missing = [name for name in chain.from_iterable(named) if name not in fields]
     keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in missing}
     for number, line in enumerate(block.data.split(b"\n")):
@@ -103,12 +103,11 @@ class EventLines(LineFormat):
 
 
 def has_inexact(block: Block, *fields: str) -> bool:
-    """Whether one of these fields may be a number with a point, which polars would not keep as it is written."""
+    """Whether a field may be a number with a point, which polars would not keep as written."""
     return any(re.search(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*-?\d+[.eE]', block.data) for name in fields)
 
 
 def types_of(paths: Collection[FieldPath]) -> dict[str, pl.DataType]:
-    """The types of these fields, as nested as they are."""
     below = {path[0]: [other[1:] for other in paths if other[0] == path[0]] for path in paths}
     return {name: pl.Struct(types_of(rest)) if all(rest) else pl.String() for name, rest in below.items()}
 

@@ -40,11 +40,11 @@ class LogOptions:
 
     @property
     def needs_events(self) -> bool:
-        """Whether the column of event kinds is needed, rather than only read where there is one."""
+        """Whether the column of event kinds is needed, not only read where there is one."""
         return bool(self.events or self.event_weights or self.target_events)
 
     def check(self, format: str, names: Sequence[str]) -> None:
-        """Refuse options but those `names` that the format takes, and values outside the allowed range."""
+        """Refuse options that the format does not take, and values that are not allowed."""
         default = LogOptions()
         for name, value in vars(self).items():
             if value != getattr(default, name) and name not in names:

@@ -1,4 +1,4 @@
-"""Parquet tables with any column types, read batch by batch; and tables that are in memory already."""
+"""Parquet tables with any column types, read in batches; and tables in memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ def read_parquet(files: Sequence[File], collector: ClickCollector) -> None:
 def read_table(
     name: File | str, frame: pl.LazyFrame, collector: ClickCollector, number: int = 0, tables: int = 1
 ) -> None:
-    """Add the rows of a table, `number` of so many, to the collector, batch by batch."""
+    """Add the rows of a table, `number` of so many, batch by batch."""
     types = frame.collect_schema()
     columns = collector.choose_columns(name, types.names())
     if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
@@ -64,7 +64,7 @@ def count_rows(frame: pl.LazyFrame) -> int:
 
 @contextmanager
 def open_parquet(path: File) -> Iterator[pl.LazyFrame]:
-    """A table whose rows are not read yet. A remote file is copied first, and a compressed file is read whole."""
+    """A table that is not read yet. A remote file is copied, a compressed one read whole."""
     with local_copy(path) as copy:
         yield scan_parquet(copy).with_columns(**folder_columns(path))
 
@@ -79,7 +79,8 @@ def scan_parquet(path: Path) -> pl.LazyFrame:
 
 
 def folder_columns(path: File) -> dict[str, pl.Expr]:
-    """The columns that Hive and Spark write as names of folders: .../event=view/date=2026-01-01/part-0.parquet."""
+    """The columns that Hive and Spark write as folders:
+    event=view/date=2026-01-01/part-0.parquet."""
     pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
     return {
         name: pl.lit(None if value == NO_VALUE else unquote(value), dtype=pl.String) for name, _, value in pairs if name
@@ -98,7 +99,7 @@ def parquet_errors(path: File | str) -> Iterator[None]:
 def bad_rows(
     batch: pl.DataFrame, path: File | str, columns: Columns, first: int, numbers: list[int]
 ) -> Iterator[BadLine]:
-    """What is wrong with these rows of a batch that begins at row `first` of the table."""
+    """What is wrong with these rows of a batch that begins at row `first`."""
     for number in numbers:
         values = batch.row(number, named=True)
         if any(value is not None for value in values.values()):  # otherwise it is like a blank line

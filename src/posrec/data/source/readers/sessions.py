@@ -1,4 +1,4 @@
-"""Formats that hold whole sessions: lines of item ids, RecBole's prefixes of sessions, and SR-GNN's pickles."""
+"""Formats of whole sessions: lines of item ids, RecBole's prefixes, and SR-GNN's pickles."""
 
 import io
 import pickle
@@ -24,7 +24,7 @@ STORING = ("PUT", "BINPUT", "LONG_BINPUT")  # opcodes that store an object at an
 
 
 def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
-    """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
+    """A session a line, item ids separated by spaces, oldest click first, in order of time."""
     before = 0
     for block in blocks(files, collector.progress):
         add_block(block, SessionLines(before - block.first_line), collector)
@@ -33,7 +33,7 @@ def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
 
 @dataclass(frozen=True)
 class SessionLines(LineFormat):
-    """Item ids separated by spaces; a session's number and time are `first` and the number of its line."""
+    """A session's number and time are `first` and the number of its line."""
 
     first: int
     columns = Columns(("session",), "item", "time")
@@ -56,8 +56,8 @@ class SessionLines(LineFormat):
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
     """The files that RecBole reads by `benchmark_filename`, e.g. NAME.train.inter.
 
-    `session_id` may number rows, not sessions, so a session is found by its rows: every prefix of it, one below the
-    other, the longest or the shortest first. A session's time is its place in the log.
+    `session_id` may number rows, not sessions, so a session is found by its rows: every prefix of
+    it, the longest or the shortest first. A session's time is its place in the log.
     """
     before = 0
     for path, parts in groupby(blocks(files, collector.progress), attrgetter("path")):
@@ -67,7 +67,7 @@ def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def read_rows(path: File, parts: Iterable[Block]) -> pl.DataFrame:
-    """The line, the prefix and the target of every row of a file."""
+    """The line, the prefix and the target of every row."""
     names: list[str] = []
     rows: list[tuple[int, str, str]] = []
     for part in parts:
@@ -106,8 +106,8 @@ def split_row(line: str, names: list[str]) -> tuple[str, str]:
 def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.DataFrame:
     """The clicks of the sessions that rows of `line`, `prefix` and `target` come from.
 
-    Prefixes may be cut to their latest clicks, to 50 in the files of RecBole's authors: a prefix is then the row before
-    it without its first click. A session is its first click and the targets of its rows, so nothing is lost.
+    Prefixes may be cut to their latest clicks (50 in RecBole's files): a prefix is then the row
+    before it without its first click. A session is its first click and the targets of its rows.
     """
     before = pl.concat_str("prefix", "target", separator=" ").shift()
     continues = (pl.col("prefix") == before) | (pl.col("prefix") == before.str.replace(r"^\S+ ", ""))
@@ -133,22 +133,21 @@ def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.Data
 
 
 def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
-    """The pickles that SR-GNN's preprocessing writes and many repositories share."""
+    """The pickles that SR-GNN's preprocessing writes."""
     sequences = [sequence for path in files for sequence in read_pickle(path)]
     frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
     collector.keep(collector.check(frame.explode("item").with_columns(time=pl.col("session").cast(pl.Int64))))
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Loading a pickle runs whatever its author put in it. This class refuses everything that a pickle
-    looks up by name, and therefore every call."""
+    """Refuses everything that a pickle looks up by name, and therefore every call."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
 def load_plain(data: bytes) -> Any:
-    """The content of a pickle of plain lists and ints, whose size is bounded by that of the file."""
+    """A pickle of plain lists and ints, whose size is bounded by that of the file."""
     for opcode, argument, _ in pickletools.genops(data):
         # Python allocates memory for all indices below the highest one.
         if opcode.name in STORING and (argument or 0) > len(data):
@@ -159,7 +158,7 @@ def load_plain(data: bytes) -> Any:
 
 
 def read_pickle(path: File) -> list[list[int]]:
-    """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets)."""
+    """The file holds a list of sessions or SR-GNN's pair (prefixes, targets)."""
     data = read_start(path, MAX_PICKLE_BYTES + 1)
     if len(data) > MAX_PICKLE_BYTES:
         raise InputError(
@@ -181,7 +180,7 @@ def read_pickle(path: File) -> list[list[int]]:
 
 
 def refuse_sharing(content: Any, size: int) -> None:
-    """Refuse sessions that, written out, would be longer than the file: it refers to the same list many times."""
+    """Refuse sessions longer, written out, than the file, which refers to a list many times."""
     for part in (content, *content[:2]) if isinstance(content, tuple | list) else ():
         if isinstance(part, tuple | list) and sum(len(one) for one in part if isinstance(one, tuple | list)) > size:
             raise pickle.UnpicklingError("it repeats the same list too often")

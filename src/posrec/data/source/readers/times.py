@@ -28,13 +28,12 @@ LAYOUTS = (
 
 
 def count_days(times: pl.Series) -> dict[int, int]:
-    """How many of these times, in milliseconds, each day since 1970 has."""
     days = (times // DAY).clip(*COUNTED_DAYS)
     return dict(days.value_counts().iter_rows())
 
 
 class TimeReader:
-    """Reads the time columns of one log. The unit of numbers is guessed once, from the first, and reported."""
+    """Reads the times of one log. The unit of numbers is guessed once and reported."""
 
     def __init__(self, progress: Progress, unit: str | None = None, layout: str | None = None) -> None:
         self.layout = None if layout is None else checked_layout(layout)
@@ -71,7 +70,7 @@ class TimeReader:
         return self.scale(whole)
 
     def find_unit(self, numbers: pl.Series) -> None:
-        """Guess the unit from the number in the middle: one of them may be wrong."""
+        """From the number in the middle: one of them may be wrong."""
         numbers = numbers.cast(pl.Float64).abs()
         numbers = numbers.filter(numbers.is_finite().fill_null(False)).sort()
         if len(numbers):
@@ -94,7 +93,7 @@ class TimeReader:
 
 
 def checked_layout(layout: str) -> str:
-    """A layout such as `%d.%m.%Y %H:%M:%S` in the form that polars reads; raises if it is not one."""
+    """A layout such as `%d.%m.%Y %H:%M:%S` in the form that polars reads; raises if it is none."""
     layout = layout.replace(".%f", "%.f")  # Python's way to write a fraction of a second
     moment = datetime(2026, 9, 17, 8, 0, 46, tzinfo=UTC)
     try:
@@ -117,7 +116,7 @@ def guess_unit(magnitude: float) -> str:
 
 
 def parse_text(column: pl.Series) -> pl.Series:
-    """ISO dates and times in any of the common layouts; null where a text is neither."""
+    """ISO dates and times; null where a text is neither."""
     first = ISO.fullmatch(str(column[0])) if len(column) else None
     parsed = pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
     if first is not None:  # polars reads a layout in which every part has a fixed width several times faster

@@ -62,9 +62,9 @@ def recommender(run: Path) -> Recommender:
 
 
 @contextmanager
-def serving(*runs: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
+def serving(*runs: Path, api_key: str | None = None) -> Iterator[str]:
     pytest.importorskip("granian")
-    with server_process.serving(*runs, "--port", port, key=api_key) as server:
+    with server_process.serving(*runs, key=api_key) as server:
         yield f"http://127.0.0.1:{server.port}/"
 
 
@@ -89,15 +89,12 @@ def chromium() -> Iterator[Any]:
 
 @dataclass
 class PageVisit:
-    """A page, with the requests it sent and the errors in its console."""
-
     page: Any
     address: str
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def open(self, *items: str, k: int | None = None) -> None:
-        """Open the page with a session in the address, and wait until it is drawn."""
         asked = [f"item={item}" for item in items] + ([f"k={k}"] if k else [])
         self.page.goto(self.address + ("?" + "&".join(asked) if asked else ""))
         self.page.locator(".goods").first.wait_for()
@@ -178,6 +175,6 @@ def visit(chromium: Any, address: str) -> Iterator[PageVisit]:
 
 @pytest.fixture(scope="session")
 def goods(recommender: Recommender) -> list[str]:
-    """Four items of the shop: sandals, a tent, a stove and a jacket, as far as this part of the shop has them."""
+    """Sandals, a tent, a stove and a jacket."""
     ids = recommender.vocabulary.ids[: recommender.items]
     return [next(item for item in ids if item.startswith(kind)) for kind in ("SAN", "TEN", "STO", "JAC")]

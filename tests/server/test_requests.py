@@ -36,7 +36,6 @@ def limited(trained: Path) -> Iterator[Server]:
 
 
 def refused(answer: Answer, status: int, piece: str = "") -> None:
-    """The answer is one plain sentence with this status."""
     assert answer.status == status, answer.body[:300]
     assert answer.headers["content-type"] == "application/json"
     content = answer.json()

@@ -19,7 +19,6 @@ pytest.importorskip("granian")
 
 @pytest.fixture(scope="module")
 def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run, with a brand, a price and a long text for every item, and a very long one for i3."""
     rec = Recommender.load(trained, "cpu")
     brands, prices = [f"b{n % 3}" for n in range(30)], [n + 0.5 for n in range(30)]
     rec.vocabulary.columns.update(brand=brands, price=prices, story=["x" * 1000] * 30)
@@ -172,14 +171,12 @@ def test_answers_name_the_run(server: Server) -> None:
 def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:
     with serving(run, counted, "--split", "70,30") as server:
         about = server.ask("GET", "/v1/run").json()
-        until(lambda: all(one["fingerprint"] for one in server.ask("GET", "/v1/run").json()["split"]))
-        first, second = (one["fingerprint"] for one in server.ask("GET", "/v1/run").json()["split"])
+        first, second = (one["fingerprint"] for one in about["split"])
         assert (first, [one["share"] for one in about["split"]]) == (about["fingerprint"], [0.7, 0.3])
-        by_name = {name: server.recommend("i3", split_by=name).json() for name in map(str, range(100))}
-        runs = [one["run"] for one in by_name.values()]
+        runs = [server.recommend("i3", split_by=str(number)).json()["run"] for number in range(100)]
         assert {*runs} == {first, second}
         assert 50 <= runs.count(first) <= 88
-        assert all(server.recommend("i4", split_by=name).json()["run"] == by_name[name]["run"] for name in "12345")
+        assert [server.recommend("i4", split_by=str(number)).json()["run"] for number in range(5)] == runs[:5]
         for one in about["split"]:
             name = one["split_by"]
             assert server.recommend("i3", split_by=name).json()["run"] == one["fingerprint"]
@@ -188,9 +185,7 @@ def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:
             why = server.ask("POST", "/v1/explain", {"session": ["i3"], "item": best["item"], "split_by": name}).json()
             assert why["score"] == pytest.approx(best["score"], abs=1e-4)
         # Without a name, the first click decides, so that a session stays with its run.
-        for item in ("i1", "i2", "i3", "i4"):
-            assert server.recommend(item).json()["run"] == server.recommend(item, "i9", "i8").json()["run"]
-        batch = server.ask("POST", "/v1/recommend/batch", {"sessions": [[f"i{n}"] for n in range(30)]}).json()
+        batch = server.ask("POST", "/v1/recommend/batch", {"sessions": [[f"i{n}", "i9"] for n in range(30)]}).json()
         assert [one["run"] for one in batch["answers"]] == [server.recommend(f"i{n}").json()["run"] for n in range(30)]
 
 

@@ -27,7 +27,6 @@ KEY = "X-API-Key: open sesame"
 
 @pytest.fixture(scope="module")
 def guarded(trained: Path) -> Iterator[Server]:
-    """Asks for a key, and answers web pages of one origin."""
     options = ("--allow-origin", SHOP, "--max-body", 1024)
     with serving(trained, *options, key="open sesame") as server:
         yield server
@@ -35,7 +34,6 @@ def guarded(trained: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def writable(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Writes feedback, and web pages of one origin may send it."""
     with serving(trained, "--allow-origin", SHOP, "--feedback", tmp_path_factory.mktemp("feedback")) as server:
         yield server
 

@@ -149,7 +149,7 @@ class RedisSessions:
 
 
 def decoded(clicks: list[bytes]) -> list[str]:
-    """Not done by the client: it would leave the rest of an answer that it can't decode to the next request."""
+    """The client would leave the rest of an answer that it can't decode to the next request."""
     return [click.decode("utf-8") for click in clicks]
 
 

@@ -1,7 +1,7 @@
 """Columns of the items from a file that the shop replaces during the day, such as stock and price (`--items FILE`).
 
-The file is one that `posrec prepare --items` reads. A column of the file replaces the run's column of that name; an
-item without a row in the file has no value in it. The run's other columns stay.
+A column of the file replaces the run's column of that name; an item without a row in the file has
+no value in it. The run's other columns stay.
 """
 
 import json

@@ -26,7 +26,7 @@ OWNER_COLUMNS = ["visitor", "session", "answer"]  # by which the visitor of a ro
 
 
 def delete_old(folder: Path, seconds: float) -> None:
-    """Delete the files that were begun before. Files of other names are not ours."""
+    """Delete the files that were begun more than `seconds` ago. Files of other names are not ours."""
     first_kept = datetime.fromtimestamp(max(0.0, time.time() - seconds), UTC).strftime(TIME_IN_NAME)
     with locked(folder):
         old = [file for file in folder.glob(FILES) if (begun := FILE_NAME.match(file.name)) and begun[1] < first_kept]

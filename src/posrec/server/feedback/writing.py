@@ -1,9 +1,8 @@
-"""What became of answers, shown, clicked, put into the cart or bought, in Parquet files that `posrec prepare` reads.
+"""What became of answers, in Parquet files that `posrec prepare` reads.
 
 Every worker appends rows to a file of its own, `.open-*.jsonl`, so a row is on disk when its
-request is answered. That file becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, for
-which the worker looks every minute, and when the worker stops. What a killed worker left behind is
-converted by another one.
+request is answered. It becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, and when
+the worker stops. What a killed worker left behind is converted by another one.
 """
 
 import logging

@@ -103,7 +103,6 @@ class SqliteFile:
         self.execute("UPDATE sessions SET expires = ? WHERE id = ?", time.time() - 1, hashed(session))
 
     def stop(self) -> None:
-        """Something else has the name of the file."""
         self.path.rename(self.path.with_name("aside"))
         self.path.mkdir()
 

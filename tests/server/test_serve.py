@@ -220,7 +220,6 @@ def test_an_accepted_request_is_answered_while_the_server_stops(trained: Path) -
 
 
 def folders(parent: Path) -> list[Path]:
-    """The temporary folders of servers; libraries may leave files of their own beside them."""
     return list(parent.glob(".posrec-server.*"))
 
 

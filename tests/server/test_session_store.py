@@ -157,7 +157,7 @@ def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: St
 
 
 def test_a_connection_that_is_lost_at_the_last_moment_is_an_error_of_the_store() -> None:
-    """uvloop raises its own error where a connection is lost between a check of it and the writing to it."""
+    """uvloop raises an error of its own."""
 
     async def lost(*arguments: object) -> None:
         raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
@@ -179,7 +179,7 @@ def test_what_another_program_writes_to_redis_is_an_error_of_the_store(trained: 
         for number in range(3):
             assert server.ask("POST", "/v1/sessions/bytes/click", {"item": "i3"}).status == 503
             assert server.recommend("i4", session_id="bytes").status == 503
-            assert click(server, f"after {number}".replace(" ", "-"), "i5") == best(server, "i5")
+            assert click(server, f"after-{number}", "i5") == best(server, "i5")
     assert store.client.llen(key("bytes")) == 2  # the click is not stored
 
 

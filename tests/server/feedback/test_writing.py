@@ -61,7 +61,6 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         for wrong in ({"event": "seen"}, {"items": []}, {"answer": ""}, {"rank": 1}, {"value": 2}, {"visitor": ""}):
             assert give(server, **{"answer": "a", "event": "shown", "items": ["i1"], **wrong}) == 422
         assert give(server, "a", "bought", ["i1", "i2"], value=2) == 422
-        (split,) = server.ask("GET", "/v1/run").json()["split"]
         while_serving = json.loads(command("report", folder, "--json").out)
     (file,) = folder.glob("*.parquet")  # written when the server stopped
     assert listed(folder) == [KEY_FILE, file.name]
@@ -75,7 +74,6 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         *((rank, 5, 0, 0) for rank in "234"),
     ]
     (run,) = found["by_run"]
-    assert (split["name"], split["fingerprint"]) == (trained.name, answer["run"])
     assert (run["group"], run["fingerprints"]) == (trained.name, [answer["run"]])
     counts = [run[name] for name in ("visitors", "answers", "shown", "clicks", "carts", "purchases", "value")]
     assert counts == [1, 5, 20, 5, 1, 1, 12.5]
@@ -242,7 +240,7 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """No file may become larger, as on a disk that is full."""
+    """As on a disk that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -324,7 +322,6 @@ def test_a_visitor_is_forgotten_while_the_server_writes(trained: Path, tmp_path:
 
 
 def write_files(folder: Path, *visits: str) -> list[Path]:
-    """A Parquet file for each text, with a click of each of its visitors."""
     for place, visitors in enumerate(visits):
         files = FeedbackFiles(folder, lambda place=place: 1_700_000_000.0 + 86_400 * place)
         for visitor in visitors.split():

@@ -60,7 +60,7 @@ def test_stock_and_prices_change_while_they_are_served(trained: Path, counted: P
         boosted = items(server.recommend("i3", k=2, boost={"stock": {"1": 1000}}))
         assert {*boosted} == {"i4", "i5"}
         assert len(items(server.recommend("i3", k=9, diversify="stock"))) == 2
-        assert {*items(server.ask("GET", '/v1/similar/i3?filter=%7B%22stock%22:%221%22%7D'))} == {"i4", "i5"}
+        assert {*items(server.ask("GET", "/v1/similar/i3?filter=%7B%22stock%22:%221%22%7D"))} == {"i4", "i5"}
 
         path.write_bytes(path.read_bytes()[:-30])  # the rest is still to be written
         until(lambda: failures(server, path))

@@ -1,7 +1,9 @@
 """A real browser and a real server. The run: PosRec, trained for some seconds on a part of the demo shop."""
 
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +22,8 @@ from posrec.recommend.results import Recommendations
 from tests.server import server_process
 
 LINES = 8000  # of the demo shop's log
-LAPTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+LAPTOP = {"width": 1440, "height": 900}
+QUICK = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
 
 
 @pytest.fixture(scope="session")
@@ -35,33 +38,33 @@ def part_of_shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return prepare(clicks, "csv", folder / "data", items=items, progress=SilentProgress())
 
 
-def trained(data: PreparedDataset, model: str, folder: Path, settings: dict[str, Any]) -> Path:
-    finished, _ = fit_run(data, model, folder / "run", settings, "cpu", progress=SilentProgress(), export=False)
-    return finished.path
+@pytest.fixture(scope="session")
+def runs(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    settings: dict[str, dict[str, Any]] = {
+        "posrec": QUICK,
+        "itemknn": {},
+        "posrec-plus": {**QUICK, "protocol": "paper"},
+    }
+    folder = tmp_path_factory.mktemp("runs")
+    for model, own in settings.items():
+        fit_run(part_of_shop, model, folder / model, own, "cpu", progress=SilentProgress(), export=False)
+    return {model: folder / model for model in settings}
 
 
 @pytest.fixture(scope="session")
-def run(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
-    return trained(part_of_shop, "posrec", tmp_path_factory.mktemp("run"), settings)
-
-
-@pytest.fixture(scope="session")
-def counting_run(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(part_of_shop, "itemknn", tmp_path_factory.mktemp("run"), {})
+def run(runs: dict[str, Path]) -> Path:
+    return runs["posrec"]
 
 
 @pytest.fixture(scope="session")
 def recommender(run: Path) -> Recommender:
-    """The page must show what it recommends."""
     return Recommender.load(run, "cpu")
 
 
 @contextmanager
-def serving(*runs: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
-    """The address of `posrec serve`, ready. It computes with torch: an export takes longer than all tests of a page."""
+def serving(*runs: Path, api_key: str | None = None) -> Iterator[str]:
     pytest.importorskip("granian")
-    with server_process.serving(*runs, "--port", port, key=api_key) as server:
+    with server_process.serving(*runs, key=api_key) as server:
         yield f"http://127.0.0.1:{server.port}/"
 
 
@@ -73,7 +76,6 @@ def address(run: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")  # its driver keeps an event loop running, and other tests start their own
 def chromium() -> Iterator[Any]:
-    """The installed chromium; the tests are skipped where it or its driver is missing."""
     driver = pytest.importorskip("playwright.sync_api")
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
@@ -87,15 +89,12 @@ def chromium() -> Iterator[Any]:
 
 @dataclass
 class PageVisit:
-    """A page, with the requests it sent and the errors in its console."""
-
     page: Any
     address: str
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def open(self, *items: str, k: int | None = None) -> None:
-        """Open the page with a session in the address, and wait until it is drawn."""
         asked = [f"item={item}" for item in items] + ([f"k={k}"] if k else [])
         self.page.goto(self.address + ("?" + "&".join(asked) if asked else ""))
         self.page.locator(".goods").first.wait_for()
@@ -109,23 +108,44 @@ class PageVisit:
         )
 
     def session(self) -> list[str]:
-        cards = self.page.locator(".click")
-        return [cards.nth(place).locator(".id").inner_text() for place in range(cards.count())]
+        items: list[str] = self.page.locator(".click .id").all_inner_texts()
+        return items
 
     def shown(self) -> list[str]:
-        """The recommended items."""
         rows = self.page.locator("#recommended .row")
-        return rows.evaluate_all("rows => rows.map(row => row.dataset.slide)")
+        items: list[str] = rows.evaluate_all("rows => rows.map(row => row.dataset.slide)")
+        return items
 
     def scores(self) -> list[float]:
-        texts = self.page.locator("#recommended .score").all_inner_texts()
-        return [float(text.replace("−", "-")) for text in texts]
+        return [number(text) for text in self.page.locator("#recommended .score").all_inner_texts()]
 
-    def agrees_with(self, answer: Recommendations) -> bool:
-        """Compare items and scores, of which the page shows three digits."""
+    def expect(self, session: list[str], answer: Recommendations) -> None:
+        """Wait for this session and compare its answer, of whose scores the page shows three digits."""
+        self.page.wait_for_function(
+            "items => [...document.querySelectorAll('.click .id')].map(id => id.textContent).join() === items.join()",
+            arg=session,
+        )
+        self.settle()
         assert self.shown() == [one.item for one in answer]
         assert self.scores() == pytest.approx([one.score for one in answer], abs=6e-4)
-        return True
+
+    def expect_explained(self, item: str) -> None:
+        self.page.wait_for_function("item => document.querySelector('.about .id')?.textContent === item", arg=item)
+        self.settle()
+
+    def button(self, name: str) -> Any:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def answered(line: str, **environment: str) -> Any:
+    """The answer to a curl command of the page."""
+    environment = {**os.environ, **environment}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, env=environment)
+    return json.loads(done.stdout)
 
 
 @contextmanager
@@ -146,7 +166,7 @@ def visiting(chromium: Any, address: str, **options: Any) -> Iterator[PageVisit]
 
 @pytest.fixture
 def visit(chromium: Any, address: str) -> Iterator[PageVisit]:
-    """On a laptop. In every test the page asks nothing but its server, and the console stays empty."""
+    """In every test the page asks nothing but its server, and the console stays empty."""
     with visiting(chromium, address) as visit:
         yield visit
     assert [url for url in visit.requests if not url.startswith((address, "data:"))] == []
@@ -155,6 +175,6 @@ def visit(chromium: Any, address: str) -> Iterator[PageVisit]:
 
 @pytest.fixture(scope="session")
 def goods(recommender: Recommender) -> list[str]:
-    """Four items of the shop: sandals, a tent, a stove and a jacket, as far as this part of the shop has them."""
+    """Sandals, a tent, a stove and a jacket."""
     ids = recommender.vocabulary.ids[: recommender.items]
     return [next(item for item in ids if item.startswith(kind)) for kind in ("SAN", "TEN", "STO", "JAC")]

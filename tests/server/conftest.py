@@ -11,7 +11,6 @@ from tests.server.store_process import PROGRAM, AnyStore, SqliteFile, Store
 
 @pytest.fixture(scope="session")
 def plain_server(trained: Path) -> Iterator[Server]:
-    """`posrec serve` with its defaults."""
     with serving(trained) as server:
         yield server
 
@@ -28,7 +27,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="session", params=["sqlite", "redis"])
 def any_store(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AnyStore:
-    """Each of the stores of sessions."""
     if request.param == "sqlite":
         return SqliteFile(tmp_path_factory.mktemp("sqlite"))
     found: AnyStore = request.getfixturevalue("store")
@@ -37,6 +35,5 @@ def any_store(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
 
 @pytest.fixture(scope="session")
 def store_server(trained: Path, any_store: AnyStore) -> Iterator[Server]:
-    """A server with that session store."""
     with serving(trained, "--session-store", any_store.address()) as server:
         yield server

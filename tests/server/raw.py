@@ -17,7 +17,6 @@ def head(method: str, path: str, *headers: str, host: str | None = "localhost", 
 
 
 def recommend(*headers: str, **options: Any) -> bytes:
-    """A whole request to /v1/recommend."""
     return head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}", *headers, **options) + SESSION
 
 
@@ -44,7 +43,6 @@ class Client:
         return self.received
 
     def read(self, method: str = "POST") -> Answer:
-        """The next answer."""
         answer = http.client.HTTPResponse(self, method=method)  # type: ignore[arg-type]
         answer.begin()
         return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())

@@ -111,12 +111,10 @@ class Server:
 
     @property
     def worker(self) -> int:
-        """The process id of the only worker."""
         (worker,) = children(self)
         return worker
 
     def open_files(self) -> int:
-        """The number of open files of the only worker, connections among them."""
         return open_files(self.worker)
 
     def metric(self, name: str) -> float:
@@ -125,7 +123,6 @@ class Server:
 
 
 def children(server: Server) -> list[int]:
-    """The process ids of the workers."""
     command = ["ps", "-o", "pid=,args=", "--ppid", str(server.process.pid)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     return [int(line.split()[0]) for line in listed if "resource_tracker" not in line]
@@ -136,7 +133,7 @@ def open_files(process: int) -> int:
 
 
 def until(check: Callable[[], Any], seconds: float = 150) -> Any:
-    """Call `check` until its value is true, and return that. The limit is long, since the machine may be busy."""
+    """The limit is long, since the machine may be busy."""
     end = time.monotonic() + seconds
     while not (value := check()):
         assert time.monotonic() < end, f"not true after {seconds} seconds"
@@ -148,7 +145,6 @@ def until(check: Callable[[], Any], seconds: float = 150) -> Any:
 def serving(
     run: Path, *options: object, onnx: bool = False, forked: bool = True, key: str | None = None
 ) -> Iterator[Server]:
-    """A server; `key` is the API key that it asks for."""
     line = ["serve", str(run), "--port", "0", *([] if onnx else ["--no-onnx"]), *map(str, options)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     if key is not None:
@@ -184,7 +180,6 @@ def serving(
 
 
 def accepts(server: Server) -> bool:
-    """Whether the server accepts connections."""
     try:
         socket.create_connection(server.address, timeout=120).close()
     except ConnectionError:

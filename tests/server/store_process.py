@@ -38,7 +38,6 @@ class Store:
         return clicks
 
     def put(self, session: str, *clicks: str) -> None:
-        """As another program would."""
         self.client.rpush(key(session), *clicks)
 
     def seconds_left(self, session: str) -> float:
@@ -74,8 +73,6 @@ class Store:
 
 
 class SqliteFile:
-    """A file that `posrec serve` writes, and tests read and change."""
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / "sessions.sqlite"
 
@@ -106,7 +103,6 @@ class SqliteFile:
         self.execute("UPDATE sessions SET expires = ? WHERE id = ?", time.time() - 1, hashed(session))
 
     def stop(self) -> None:
-        """Something else has the name of the file."""
         self.path.rename(self.path.with_name("aside"))
         self.path.mkdir()
 

@@ -12,8 +12,6 @@ from posrec.server.errors import Disconnected, Overloaded
 
 
 def play(batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[Any]]) -> Any:
-    """The result of the story, which a running batcher is given."""
-
     async def tell() -> Any:
         running = batcher()
         running.start()
@@ -60,7 +58,6 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
 
 
 def test_requests_are_answered_again_after_memory_has_run_out() -> None:
-    """Wherever that is: beside a batch, or while the next one is chosen."""
     failing = [True]
 
     def fail_once(*_: int) -> None:
@@ -115,16 +112,6 @@ def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
 
     play(lambda: Batcher(gate.compute, queue=3, max_batch=2), story)
     assert gate.computed == [0, 1, 3]
-
-
-def test_an_error_is_raised_and_the_next_batch_is_computed() -> None:
-    async def story(batcher: Batcher) -> float:
-        with pytest.raises(ZeroDivisionError):
-            await submit(batcher, 0)
-        answer: float = await submit(batcher, 4)
-        return answer
-
-    assert play(lambda: Batcher(lambda numbers: [1 / number for number in numbers]), story) == 0.25
 
 
 class Clock:
@@ -190,7 +177,6 @@ def test_a_batch_has_a_bounded_amount_of_work() -> None:
 
 
 def test_slow_work_is_not_done_once_the_client_has_left() -> None:
-    """And recommendations are answered while slow work waits."""
     quick, slow, left = Gate(), Gate(), asyncio.Event()
     queue = BackgroundQueue(10)
 

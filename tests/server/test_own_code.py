@@ -9,7 +9,6 @@ import torch
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.fitting.fit import fit_run
-from posrec.models.own_code import OwnCode
 from posrec.progress import SilentProgress
 from tests.contract.models import page_model
 from tests.helpers import own_process
@@ -31,17 +30,12 @@ def folder(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-@pytest.fixture
-def code(folder: Path) -> OwnCode:
-    return OwnCode(f"{folder}/recency.py:RECENCY")
-
-
 @pytest.mark.slow
-def test_two_workers_serve_a_model_of_ones_own_and_reload_it(folder: Path, code: OwnCode, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_two_workers_serve_a_model_of_ones_own_and_reload_it(folder: Path, tmp_path: Path) -> None:
+    run, spec = tmp_path / "run", f"{folder}/recency.py:RECENCY"
     shutil.copytree(folder / "run", run)
-    expected = posrec.Recommender.load(run, "cpu", spec=code.model).recommend(["i1", "i2"], k=3)
-    with serving(run, "--model", code.model, "--workers", 2) as server:
+    expected = posrec.Recommender.load(run, "cpu", spec=spec).recommend(["i1", "i2"], k=3)
+    with serving(run, "--model", spec, "--workers", 2) as server:
         until(lambda: len(server.said("serving")) == 2)
         assert [one["item"] for one in server.recommend("i1", "i2", k=3).json()["items"]] == [o.item for o in expected]
         assert server.ask("GET", "/v1/run").json()["model"] == "RECENCY"
@@ -52,19 +46,17 @@ def test_two_workers_serve_a_model_of_ones_own_and_reload_it(folder: Path, code:
         assert server.recommend("i1").status == 200
 
 
-def test_without_the_option_the_log_names_it_and_no_code_runs(folder: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(folder / "run", run)
-    with serving(run) as server:
+def test_without_the_option_the_log_names_it_and_no_code_runs(folder: Path) -> None:
+    with serving(folder / "run") as server:
         refused = next(line for line in server.log if "can't be served" in line.get("message", ""))
-        assert "name it with --model FILE.py:SPEC" in refused["reason"]
+        assert "--model" in refused["reason"]
         assert server.recommend("i1").status == 503
 
 
 @pytest.mark.parametrize("option", ["--model", "--encoding"])
 def test_a_wrong_name_is_refused_before_anything_is_started(folder: Path, option: str) -> None:
     done = own_process("serve", folder / "run", "--port", 0, option, "gone.py:MINE")
-    assert (done.returncode, f"{option} gone.py:MINE: there is no file" in done.stderr) == (2, True)
+    assert (done.returncode, f"{option} gone.py:MINE" in done.stderr) == (2, True)
 
 
 def test_a_server_with_an_encoding_of_ones_own(small: PreparedDataset, folder: Path, tmp_path: Path) -> None:

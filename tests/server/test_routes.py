@@ -19,7 +19,6 @@ pytest.importorskip("granian")
 
 @pytest.fixture(scope="module")
 def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run, with a brand, a price and a long text for every item, and a very long one for i3."""
     rec = Recommender.load(trained, "cpu")
     brands, prices = [f"b{n % 3}" for n in range(30)], [n + 0.5 for n in range(30)]
     rec.vocabulary.columns.update(brand=brands, price=prices, story=["x" * 1000] * 30)
@@ -97,15 +96,15 @@ def test_new_items_are_marked_in_answers(server: Server, recommender: Recommende
 @pytest.mark.parametrize(
     ("more", "status", "message"),
     [
-        ({"filter": {"colour": "red"}}, 400, "no column 'colour'; they have brand, price"),
-        ({"filter": {"brand": {"max": 1}}}, 400, "column 'brand' does not hold numbers"),
-        ({"filter": ["brand"]}, 422, "Expected `object"),
+        ({"filter": {"colour": "red"}}, 400, "no column 'colour'"),
+        ({"filter": {"brand": {"max": 1}}}, 400, "brand"),
+        ({"filter": ["brand"]}, 422, "filter"),
         ({"fields": ["colour"]}, 400, "no column 'colour'"),
-        ({"boost": {"brand": {"b1": -1}}}, 400, "must be between 0.001 and 1000"),
+        ({"boost": {"brand": {"b1": -1}}}, 400, "1000"),
         ({"diversify": 2}, 422, "diversify"),
-        ({"diversify": {"column": "brand"}}, 422, "missing required field `most`"),
+        ({"diversify": {"column": "brand"}}, 422, "most"),
         ({"diversify": {"column": "colour", "most": 2}}, 400, "no column 'colour'"),
-        ({"exclude": "last"}, 422, "Invalid enum value 'last' - at `$.exclude`"),
+        ({"exclude": "last"}, 422, "exclude"),
         ({"explore": 0.6}, 422, "explore"),
         ({"pin": "i3"}, 422, "pin"),
     ],
@@ -132,25 +131,17 @@ def test_a_batch_has_the_answers_of_its_sessions(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "k", "fields", "status"),
-    [(1000, 30, ["story"], 400), (1000, 30, ["brand"], 200), (1000, 5, ["story"], 200), (100, 30, ["story"], 200)],
+    ("body", "status"),
+    [
+        ({"sessions": [["i3"]] * 1000, "k": 30, "fields": ["story"]}, 400),  # 1,000 characters for each item
+        ({"sessions": [["i3"]] * 1000, "k": 30, "fields": ["brand"]}, 200),
+        ({"sessions": [["i3"]] * 100, "k": 30, "fields": ["story"]}, 200),
+        ({"sessions": [["i4"]] * 1000, "k": 1, "fields": ["note"], "allow": ["i3"]}, 400),  # the longest text alone
+    ],
 )
-def test_the_size_of_an_answer_is_limited(
-    server: Server, sessions: int, k: int, fields: list[str], status: int
-) -> None:
-    """Each item has a story of 1,000 characters."""
-    body = {"sessions": [["i3"]] * sessions, "k": k, "fields": fields}
+def test_the_size_of_an_answer_is_limited(server: Server, body: dict[str, Any], status: int) -> None:
     answer = server.ask("POST", "/v1/recommend/batch", body)
-    assert answer.status == status
-    if status == 400:
-        limit = "the answer would have about 30 MB; at most 16 MB are sent"
-        assert answer.json()["error"] == f"{limit}: ask for fewer sessions, a smaller k or fewer fields"
-
-
-def test_an_answer_is_limited_although_it_has_the_longest_texts_alone(server: Server) -> None:
-    body = {"sessions": [["i4"]] * 1000, "k": 1, "allow": ["i3"], "fields": ["note"]}
-    answer = server.ask("POST", "/v1/recommend/batch", body)
-    assert (answer.status, "at most 16 MB are sent" in answer.json()["error"]) == (400, True)
+    assert (answer.status, b"at most 16 MB" in answer.body) == (status, status == 400)
 
 
 def test_similar_items(server: Server, recommender: Recommender) -> None:
@@ -163,8 +154,7 @@ def test_similar_items(server: Server, recommender: Recommender) -> None:
     assert {one["fields"]["brand"] for one in filtered["items"]} == {"b1"}
     assert server.ask("GET", "/v1/similar/zz").status == 404
     assert server.ask("GET", "/v1/similar/i3?k=0").status == 422
-    wrong = server.ask("GET", "/v1/similar/i3?filter=brand")
-    assert (wrong.status, "filter is not a JSON object" in wrong.json()["error"]) == (400, True)
+    assert server.ask("GET", "/v1/similar/i3?filter=brand").status == 400
 
 
 def test_answers_name_the_run(server: Server) -> None:
@@ -181,14 +171,12 @@ def test_answers_name_the_run(server: Server) -> None:
 def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:
     with serving(run, counted, "--split", "70,30") as server:
         about = server.ask("GET", "/v1/run").json()
-        until(lambda: all(one["fingerprint"] for one in server.ask("GET", "/v1/run").json()["split"]))
-        first, second = (one["fingerprint"] for one in server.ask("GET", "/v1/run").json()["split"])
+        first, second = (one["fingerprint"] for one in about["split"])
         assert (first, [one["share"] for one in about["split"]]) == (about["fingerprint"], [0.7, 0.3])
-        by_name = {name: server.recommend("i3", split_by=name).json() for name in map(str, range(100))}
-        runs = [one["run"] for one in by_name.values()]
+        runs = [server.recommend("i3", split_by=str(number)).json()["run"] for number in range(100)]
         assert {*runs} == {first, second}
         assert 50 <= runs.count(first) <= 88
-        assert all(server.recommend("i4", split_by=name).json()["run"] == by_name[name]["run"] for name in "12345")
+        assert [server.recommend("i4", split_by=str(number)).json()["run"] for number in range(5)] == runs[:5]
         for one in about["split"]:
             name = one["split_by"]
             assert server.recommend("i3", split_by=name).json()["run"] == one["fingerprint"]
@@ -197,9 +185,7 @@ def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:
             why = server.ask("POST", "/v1/explain", {"session": ["i3"], "item": best["item"], "split_by": name}).json()
             assert why["score"] == pytest.approx(best["score"], abs=1e-4)
         # Without a name, the first click decides, so that a session stays with its run.
-        for item in ("i1", "i2", "i3", "i4"):
-            assert server.recommend(item).json()["run"] == server.recommend(item, "i9", "i8").json()["run"]
-        batch = server.ask("POST", "/v1/recommend/batch", {"sessions": [[f"i{n}"] for n in range(30)]}).json()
+        batch = server.ask("POST", "/v1/recommend/batch", {"sessions": [[f"i{n}", "i9"] for n in range(30)]}).json()
         assert [one["run"] for one in batch["answers"]] == [server.recommend(f"i{n}").json()["run"] for n in range(30)]
 
 
@@ -229,12 +215,16 @@ def test_items_are_found_by_id(server: Server, recommender: Recommender) -> None
     found = server.ask("GET", "/v1/items?query=I1&limit=50").json()["items"]
     assert {one["item"] for one in found} == {"i1", *(f"i{n}" for n in range(10, 20))}
     assert [one["clicks"] for one in found] == sorted((one["clicks"] for one in found), reverse=True)
-    assert recommender.popularity is not None
     everything = server.ask("GET", "/v1/items?limit=1000").json()["items"]
     assert sum(one["clicks"] for one in everything) == int(recommender.popularity.sum())
     assert len(server.ask("GET", "/v1/items").json()["items"]) == 20
     assert server.ask("GET", "/v1/items?query=%0A").json()["items"] != []  # only white space: the most clicked
     assert server.ask("GET", "/v1/items?query=nope").json()["items"] == []
+
+
+def test_without_a_folder_there_is_no_feedback(server: Server) -> None:
+    answer = server.ask("POST", "/v1/feedback", {"answer": "a", "event": "shown", "items": ["i1"]})
+    assert (answer.status, "--feedback" in answer.json()["error"]) == (404, True)
 
 
 def test_counts_and_log(server: Server) -> None:
@@ -243,7 +233,6 @@ def test_counts_and_log(server: Server) -> None:
     assert server.recommend("i3").status == 200
     assert server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}') == before + 1
     assert server.metric("posrec_recommend_seconds_count") == seen + 1
-    assert server.metric("posrec_batch_size_count") >= 1
     line = until(lambda: server.said("request"))[-1]
     assert {"time", "level", "process", "method", "path", "status", "ms"} <= set(line)
 
@@ -259,7 +248,6 @@ def test_a_model_with_probabilities(trained_plus: Path) -> None:
         answer = server.ask("POST", "/v1/explain", {"session": ["i3", "i4"], "item": "i3"}).json()
         why = rec.explain(["i3", "i4"], "i3")
         assert (answer["probability"], answer["repeat_chance"]) == pytest.approx((why.probability, why.repeat_chance))
-        assert [part["name"] for part in answer["parts"]][3:] == ["trend", "clicked before", "normalisation"]
-        assert sum(part["value"] for part in answer["parts"]) == pytest.approx(answer["score"], abs=1e-4)
+        assert {part["name"]: part["value"] for part in answer["parts"]} == pytest.approx(why.parts, abs=1e-4)
         shares = [click["reads"]["clicked before"] for click in answer["clicks"]]
         assert shares == pytest.approx([click.attention["clicked before"] for click in why.clicks])

@@ -139,20 +139,9 @@ def test_the_server_speaks_https(trained: Path, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     files = [tmp_path / "certificate.pem", tmp_path / "key.pem"]
-    line = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-subj",
-        "/CN=localhost",
-    ]
-    names = ["-addext", "subjectAltName=DNS:localhost", "-out", files[0], "-keyout", files[1]]
-    subprocess.run([*line, *names], check=True, capture_output=True)
+    line = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -addext"
+    names = ["subjectAltName=DNS:localhost", "-out", files[0], "-keyout", files[1]]
+    subprocess.run([*line.split(), *names], check=True, capture_output=True)
     with serving(trained, "--tls-certificate", files[0], "--tls-key", files[1]) as server:
         context = ssl.create_default_context(cafile=str(files[0]))
         with closing(http.client.HTTPSConnection("localhost", server.port, timeout=60, context=context)) as client:
@@ -164,8 +153,8 @@ def test_the_server_speaks_https(trained: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--tls-key", "key.pem"), "both --tls-certificate and --tls-key"),
-        (("--tls-key", "nothing.pem", "--tls-certificate", "nothing.pem"), "can't be used (No such file"),
+        (("--tls-key", "key.pem"), "both"),
+        (("--tls-key", "nothing.pem", "--tls-certificate", "nothing.pem"), "can't be used"),
     ],
 )
 def test_a_certificate_that_can_not_be_used(trained: Path, options: tuple[str, ...], message: str) -> None:
@@ -184,7 +173,6 @@ def hold(server: Server, stack: ExitStack) -> socket.socket:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_clients_are_answered_or_refused(trained: Path, workers: int) -> None:
-    """Clients connect all the time: each is answered, or refused because nobody listens any more."""
     outcomes: list[str] = []
     stop = threading.Event()
 
@@ -232,7 +220,6 @@ def test_an_accepted_request_is_answered_while_the_server_stops(trained: Path) -
 
 
 def folders(parent: Path) -> list[Path]:
-    """The temporary folders of servers; libraries may leave files of their own beside them."""
     return list(parent.glob(".posrec-server.*"))
 
 
@@ -253,7 +240,6 @@ def test_nothing_stays_behind(
 
 @pytest.mark.slow
 def test_a_cleaner_removes_the_workers_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server goes on, replaces a worker that dies, and counts again."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with serving(trained, "--workers", 2) as server:
         until(lambda: len(server.said("serving")) == 2)

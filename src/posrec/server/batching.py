@@ -1,18 +1,9 @@
-"""The two queues of a worker: quick recommendations, which are computed in batches, and slow work in the background.
+"""The two queues of a worker: quick recommendations, computed in batches, and slow work in the background.
 
-Both are bounded by the estimated work of what they hold, in units of a plain request (work.py).
-A request that finds its queue full is refused at once rather than answered late; one that finds it empty is accepted.
-Slow work is not done once the client has left.
-
-Quick requests that arrive together are computed together, as one batch, and one batch at a time. A request that arrives
-alone is computed at once. If the last batch held several requests, more are expected, and the next batch waits for
-them, at most `gather` seconds. Work of at most `queue` units may wait, or of as many full batches as are computed
-within MAX_WAIT. Three full batches may always wait.
-
-Batches are computed in a thread of their own, so that requests are read meanwhile. Handing a batch to the thread and
-back costs two switches between threads, so the event loop itself computes batches that are expected to take at most
-`inline` seconds. Where every core has a worker of its own, the thread would compete with the event loop for the core,
-and the limit is higher.
+Both are bounded by the estimated work of what they hold, in plain requests (work.py). A request
+that finds its queue full is refused at once rather than answered late. Batches are computed one at
+a time in a thread, so that requests are read meanwhile. The event loop itself computes those that
+are expected to take at most `inline` seconds, since switching between threads costs more.
 """
 
 import asyncio
@@ -25,27 +16,25 @@ from typing import Any, NamedTuple
 
 from posrec.server.errors import Disconnected, Overloaded
 
-MAX_WAIT = 0.03  # seconds
-LEAST_BATCHES = 3
-INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004  # seconds: `inline` of a single worker, and of several workers
+MAX_WAIT = 0.03  # seconds of computing that may wait, in full batches
+LEAST_BATCHES = 3  # which may always wait
+# Seconds: `inline` of a single worker, and of several, whose threads would compete for the cores.
+INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
 
 class BoundedQueue:
-    """The work that waits, at most `most` for all requests together, and the thread that does it."""
-
     def __init__(self, most: int, thread: ThreadPoolExecutor) -> None:
         self.most, self.thread = most, thread
         self.work = 0
 
     def refuse_more(self, work: int = 1) -> None:
-        """Raise Overloaded where there is no room for so much work."""
         if self.work and self.work + work > self.most:
             raise Overloaded
 
     @contextmanager
     def place(self, work: int) -> Iterator[None]:
-        """Take the place of a request, which is given back after the block; raises Overloaded where there is none."""
+        """Take the place of a request until the block ends."""
         self.refuse_more(work)
         self.work += work
         try:
@@ -55,8 +44,6 @@ class BoundedQueue:
 
 
 class Waiting(NamedTuple):
-    """A query in the queue: its answer to come, when it came, and its work."""
-
     query: Any
     answer: asyncio.Future[Any]
     since: float
@@ -64,8 +51,11 @@ class Waiting(NamedTuple):
 
 
 class Batcher(BoundedQueue):
-    """`compute` turns a list of queries into a list of answers; `observe` is called with the number of queries of each
-    batch and of those that still wait. `max_batch` is the work of a full batch."""
+    """`compute` turns queries into answers; `observe` gets the sizes of each batch and of the rest of the queue.
+
+    `max_batch` is the work of a full batch. Where the last batch held several requests, the next
+    one waits for more, at most `gather` seconds.
+    """
 
     def __init__(
         self,
@@ -85,15 +75,14 @@ class Batcher(BoundedQueue):
         self.task: asyncio.Task[None] | None = None
         self.inline, self.clock = inline, clock
         self.seconds_each = 0.0  # a moving average of the seconds per unit of work
-        # The same for full batches, from the end of the batch before where there was no pause: a request costs more
-        # than its computing. It must be read and answered, and so must those that are refused meanwhile.
+        # The same for full batches, with what passes between two of them: requests are also read, answered and refused.
         self.seconds_each_busy = 0.0
         self.last_size = 0  # of the last batch
         self.computing = False
         self.last_end = 0.0  # when it was finished
 
     def submit(self, query: Any, work: int) -> asyncio.Future[Any]:
-        """The answer to come. Whoever calls has asked `refuse_more`, or has taken a place."""
+        """Whoever calls has asked `refuse_more`, or has taken a place."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append(Waiting(query, answer, self.clock(), work))
         self.work += work
@@ -103,19 +92,17 @@ class Batcher(BoundedQueue):
         return answer
 
     def limit_wait(self, seconds_each: float) -> None:
-        """Let only as much work wait as is done in time: whole batches, since the first request of one more batch would
-        wait for all."""
+        """Let as many whole batches wait as are computed in time."""
         batches = int(MAX_WAIT / max(seconds_each * self.max_batch, 1e-9))
         self.most = min(self.queue, max(LEAST_BATCHES, batches) * self.max_batch)
 
     def next_batch(self) -> list[Waiting]:
-        """The oldest queries, together at most the work of a full batch, without those that nobody waits for."""
         batch: list[Waiting] = []
         work = 0
         while self.waiting and (not work or work + self.waiting[0].work <= self.max_batch):
             oldest = self.waiting.popleft()
             self.work -= oldest.work
-            if oldest.answer.done():  # cancelled
+            if oldest.answer.done():  # cancelled: nobody waits for it
                 continue
             batch.append(oldest)
             work += oldest.work
@@ -169,7 +156,6 @@ class Batcher(BoundedQueue):
             self.limit_wait(self.seconds_each_busy)
 
     async def wait_for_more(self) -> None:
-        """Wait for more requests where the last batch suggests that they will come."""
         first = self.waiting[0].since
         if self.last_size < 2 or first - self.last_end > self.gather or self.work >= self.max_batch:
             return
@@ -181,7 +167,6 @@ class Batcher(BoundedQueue):
             timer.cancel()
 
     async def stop(self) -> None:
-        """Stop after all waiting requests are answered."""
         while self.waiting or self.computing:
             await asyncio.sleep(0.005)
         if self.task is not None:
@@ -194,18 +179,15 @@ def smoothed(before: float, now: float) -> float:
 
 
 class BackgroundQueue(BoundedQueue):
-    """Slow work, which must not delay quick recommendations: one piece at a time.
-
-    Explanations, batches of sessions and expensive recommendations are computed here, the latter in pieces, so that
-    those of several requests take turns. A request takes a place for its whole work.
-    """
+    """One piece of slow work at a time. A request takes a place for its whole work, and its pieces take turns with
+    those of others."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most, ThreadPoolExecutor(1, "posrec-background"))
         self.turn = asyncio.Lock()  # first come, first served
 
     async def run(self, piece: Callable[[], Any], has_left: Callable[[], Awaitable[bool]] | None = None) -> Any:
-        """The result of a piece; raises Disconnected where the client has left before its turn."""
+        """Raises Disconnected where the client has left before its turn."""
         async with self.turn:
             if has_left is not None and await has_left():
                 raise Disconnected

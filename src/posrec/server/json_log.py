@@ -10,7 +10,6 @@ from typing import Any
 from posrec.progress import printable_json
 
 LOG = logging.getLogger("posrec.server")
-NO_MEMORY = "the server has no memory left; requests are refused or lost until it has some"
 LOG_PAUSE = 10.0  # seconds
 last_logged: dict[str, float] = {}  # when, by message
 

@@ -1,9 +1,8 @@
-"""Counters and histograms for Prometheus, summed over the worker processes.
+"""Counters and histograms for Prometheus, summed over the worker processes by prometheus-client's multiprocess mode.
 
-prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
-/metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its gauges are
-removed. The mode is chosen when prometheus_client is imported: the environment variable PROMETHEUS_MULTIPROC_DIR must
-be set before this module is imported (serve.py does so).
+Every worker keeps its numbers in files of its own. Those of a dead worker stay, so that no counter
+ever falls; only its gauges are removed. PROMETHEUS_MULTIPROC_DIR must be set before this module is
+imported, which chooses the mode (serve.py does so).
 """
 
 import os
@@ -53,8 +52,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # several workers ha
 
 
 class RunMetrics:
-    """What is counted of one run. `name` is that of its folder."""
-
     def __init__(self, name: str, by_run: dict[str, Counter], feedback: Counter, gauges: dict[str, Gauge]) -> None:
         self.name, self.gauges = name, gauges
         # `labels` costs more than counting does, so each series is looked up once. This also shows all series from 0.
@@ -63,7 +60,6 @@ class RunMetrics:
         self.fingerprint: str | None = None
 
     def session(self, clicks: int, unknown: int) -> None:
-        """A session of so many clicks, so many of them on unknown items, is to be answered."""
         self.counters["session_clicks"].inc(clicks)
         if unknown:
             self.counters["unknown_items"].inc(unknown)
@@ -76,8 +72,7 @@ class RunMetrics:
             self.counters["short_answers"].inc()
 
     def loaded(self, fingerprint: str, trained_until: object) -> None:
-        """This worker serves the run with this fingerprint from now on. The time is in milliseconds, and a run that was
-        built by hand may have none."""
+        """The time is in milliseconds; a run that was built by hand may have none."""
         if self.fingerprint is not None:
             self.gauges[WORKERS].labels(self.name, self.fingerprint).set(0)
         self.fingerprint = fingerprint
@@ -88,8 +83,7 @@ class RunMetrics:
 
 
 class Metrics:
-    """What one worker counts, of itself and of the runs with these names. `folder` holds the files of all workers; with
-    None its own numbers are all there are."""
+    """What one worker counts. `folder` holds the files of all workers; with None its own numbers are all there are."""
 
     def __init__(self, folder: Path | None, runs: Iterable[str] = ()) -> None:
         self.folder = folder
@@ -120,7 +114,6 @@ class Metrics:
         self.events[event].inc(number)
 
     def batch(self, size: int, waiting: int) -> None:
-        """A batch of this size is computed, and so many requests still wait."""
         self.sizes.observe(size)
         self.queue.set(waiting)
 
@@ -133,7 +126,7 @@ class Metrics:
             self.seconds.observe(seconds)
 
     def feedback(self, run: str | None, event: str, items: int) -> None:
-        """Feedback on so many items of an answer of the run with this name; None if the server did not give it."""
+        """`run` is None for an answer that the server did not give."""
         if run is None:
             self.count("unsigned_feedback", items)
             return
@@ -141,11 +134,9 @@ class Metrics:
         counter.inc(1 if event == "shown" else items)
 
     def text(self) -> str:
-        """The sums over all workers, in the Prometheus text format."""
         return generate_latest(self).decode()  # it needs `collect` alone
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, but for the fingerprints of runs that no worker serves any more."""
         if self.folder is None:
             registry = self.registry
         else:
@@ -155,7 +146,7 @@ class Metrics:
             MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
         for metric in registry.collect():
             if metric.name == WORKERS:
-                metric.samples = [sample for sample in metric.samples if sample.value]
+                metric.samples = [sample for sample in metric.samples if sample.value]  # of runs that are served
             yield metric
 
 

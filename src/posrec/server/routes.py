@@ -229,7 +229,6 @@ def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
 
 
 def parse_filter(text: str) -> dict[str, Any] | None:
-    """A filter in a query parameter."""
     if not text:
         return None
     try:

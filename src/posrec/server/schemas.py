@@ -1,7 +1,7 @@
-"""Requests and answers over HTTP. Item ids are raw ids; a whole number stands for its text.
+"""Requests and answers over HTTP: only this file knows the names of their fields.
 
-Only this file knows the field names of the HTTP interface. An `Explanation` (recommend/results.py) is sent as an
-ExplainAnswer, whose renamed fields have the names of results.py on the left and those of HTTP on the right.
+Item ids are raw ids; a whole number stands for its text. An ExplainAnswer is an `Explanation`
+(recommend/results.py) with some fields renamed: the names of results.py are on the left.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
 
 
 def check_ids(ids: Iterable[Id]) -> None:
-    """Refuse ids of more than MOST_ID_BYTES. msgspec turns the ValueError into a refusal of the request."""
+    """msgspec turns the ValueError into a refusal of the request."""
     for one in ids:
         if isinstance(one, str):
             too_long = len(one) > MOST_ID_BYTES // 4 and len(one.encode()) > MOST_ID_BYTES
@@ -84,7 +84,6 @@ class AnswerRequest(Struct, kw_only=True):
             check_ids(ids)
 
     def rules(self) -> "AnswerRules":
-        """All fields but k."""
         rules: Any = {name: getattr(self, name) for name in AnswerRequest.__struct_fields__ if name != "k"}
         if isinstance(self.diversify, ColumnLimit):
             rules["diversify"] = asdict(self.diversify)

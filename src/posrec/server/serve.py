@@ -34,22 +34,19 @@ from posrec.server.session_store import SQLITE, SqliteSessions, open_store
 from posrec.server.settings import KEY_VARIABLE, SETTINGS_VARIABLE, STORE_VARIABLE, Listening, ServerSettings
 
 APPLICATION = "posrec.server.worker:create_application"
-# A worker is a new process, not a fork: a fork of a process with threads may hang.
-START_METHOD = "spawn"
+START_METHOD = "spawn"  # a fork of a process with threads may hang
 WORKER_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
 FEWEST_CONNECTIONS = 32
 BACKLOG = 4096
 HEAD_BYTES = 32 << 10  # of a request's line and headers
-# Seconds without a whole head, after which a connection is closed. Proxies keep idle connections for 60 seconds, and
-# must not find one of them closed.
-KEEP_ALIVE = 75
+KEEP_ALIVE = 75  # seconds without a whole head; proxies keep idle connections for 60, and must find them open
 GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
 POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads it when it is imported
 
 
 def serve(settings: ServerSettings, listening: Listening) -> None:
-    """Serve until SIGTERM or Ctrl-C. Wrong options raise an InputError before anything is started."""
+    """Wrong options raise an InputError before anything is started."""
     if find_spec("prometheus_client") is None:  # imported later: it then reads the environment
         raise not_installed("serving", "serve")
     check_files(settings)
@@ -106,7 +103,6 @@ def check_certificate(listening: Listening) -> None:
 
 
 def check_files(settings: ServerSettings) -> None:
-    """Refuse what no worker could read or write."""
     for run in settings.runs:
         require_folder(Path(run), RUN)
     settings.code.check()
@@ -127,15 +123,14 @@ def set_environment(settings: ServerSettings) -> None:
     """What the workers inherit. Only this user can read the environment of a process, unlike its command line."""
     for name in (KEY_VARIABLE, STORE_VARIABLE):
         os.environ.pop(name, None)
-    # A worker computes with one thread: sessions are small, and more threads would only compete for the cores.
-    os.environ[THREADS] = "1"
+    os.environ[THREADS] = "1"  # sessions are small, and more threads would only compete for the cores
     os.environ[METRICS_FOLDER] = settings.shared
     os.environ[SETTINGS_VARIABLE] = msgspec.json.encode(settings).decode()
 
 
 @contextmanager
 def shared_folder() -> Iterator[str]:
-    """A folder for the files that all workers use, which is removed in the end, or by the next server after a kill."""
+    """Removed in the end, or by the next server after a kill."""
     try:
         folder = scratch_folder(Path(tempfile.gettempdir()) / "posrec-server", mode=0o700)
         with folder as path:
@@ -151,7 +146,7 @@ def temporary_store(shared: str) -> str:
 
 
 def most_connections() -> int:
-    """The connections that a worker may have open, by the limit on open files, which is raised as far as allowed."""
+    """Of a worker, by the limit on open files, which is raised as far as allowed."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if most == resource.RLIM_INFINITY:
@@ -177,7 +172,6 @@ def take_port(host: str, port: int) -> socket.socket:
 
 
 def bind(host: str, port: int, shared: bool) -> socket.socket:
-    """A socket that does not listen; where `shared`, other sockets may be bound to the same address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,9 +3,7 @@
 import asyncio
 import gc
 import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +25,7 @@ from posrec.server.feedback.answer_ids import new_answer_id
 from posrec.server.feedback.erasing import delete_old
 from posrec.server.feedback.writing import FeedbackFiles, convert_and_close
 from posrec.server.http.operation import RequestContext
-from posrec.server.json_log import NO_MEMORY, log_event, log_seldom
+from posrec.server.json_log import log_event, log_seldom
 from posrec.server.metrics import Metrics
 from posrec.server.schemas import (
     AnswerRequest,
@@ -38,7 +36,7 @@ from posrec.server.schemas import (
     RecommendedItem,
     RecommendRequest,
 )
-from posrec.server.session_store import SessionStore, SqliteSessions, StoreUnavailable, open_store
+from posrec.server.session_store import SessionStore, StoreUnavailable, open_store
 from posrec.server.settings import ServerSettings
 from posrec.server.work import PIECE_WORK, QUICK_WORK, SLOW_QUEUE, check_answer_bytes, estimated_work
 
@@ -48,16 +46,12 @@ SWITCH_INTERVAL = 0.001  # seconds until a thread that others wait for gives up 
 
 
 class RankingTask(NamedTuple):
-    """A session, the run that answers it, and what is asked for."""
-
     loaded: LoadedRun
     plan: Plan
     session: EncodedSession
 
 
 class Service:
-    """The state that the routes of one worker process share."""
-
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None, settings.names)
@@ -82,14 +76,11 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         use_threads(1)  # sessions are small; more workers use more cores
         sys.setswitchinterval(SWITCH_INTERVAL)
-        self.start_threads()
-        asyncio.get_running_loop().set_exception_handler(log_loop_error)
         self.batcher.start()
         self.files.read()
         for reloader in self.reloaders:  # one that can't be loaded now is served once it can be
             reloader.replace_current()
-        # What was imported and loaded until now stays. Without this the garbage collector goes through all of it again
-        # and again, a tenth of a second at a time, in which nobody is answered.
+        # The garbage collector would go through all that was loaded again and again, while nobody is answered.
         gc.collect()
         gc.freeze()
         for reloader in self.reloaders:
@@ -110,21 +101,8 @@ class Service:
                 convert_and_close(file)
         log_event("stopped")
 
-    def start_threads(self) -> None:
-        """Start all threads now. Where memory runs out, Python waits for ever for a thread that can't begin to run, and
-        with it the event loop would."""
-        watchers = len(self.reloaders) + 1  # each may read for long
-        watch = ThreadPoolExecutor(watchers, "posrec-watch")
-        asyncio.get_running_loop().set_default_executor(watch)
-        pools = {watch: watchers, self.batcher.thread: 1, self.background.thread: 1}
-        if isinstance(self.store, SqliteSessions):
-            pools[self.store.thread] = 1
-        for pool, threads in pools.items():
-            all_running = threading.Barrier(threads)
-            wait([pool.submit(all_running.wait) for _ in range(threads)])
-
     async def try_store(self) -> None:
-        """Ask the session store once, so that the log has the reason if it can't be used."""
+        """The log has the reason if it can't be used."""
         with suppress(StoreUnavailable):
             if self.store is not None:
                 await self.store.clicks("")
@@ -143,14 +121,12 @@ class Service:
         self.apply(self.files.apply_items)
 
     def apply(self, change: Callable[[Recommender], None]) -> None:
-        """Change the catalogue of every run that is served."""
         with self.files.lock:
             for reloader in self.reloaders:
                 if reloader.current is not None:
                     change(reloader.current.recommender)
 
     async def tidy_up(self) -> None:
-        """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
         while True:
             if self.feedback is not None:
                 with suppress(MemoryError):
@@ -194,8 +170,8 @@ class Service:
         session: list[Any],
         add_click: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> RecommendAnswer:
-        """The answer for one session, or for the one that `add_click` gives. That is called when the request can't be
-        refused any more: a client that asks again would store its click twice."""
+        """`add_click` gives the session once the request can't be refused any more: a client that asks again would
+        store its click twice."""
         work = estimated_work(data, 1, context.body_bytes, loaded.recommender.catalogue, len(session))
         if work <= QUICK_WORK:
             self.batcher.refuse_more(work)
@@ -212,7 +188,6 @@ class Service:
             return (await self.slow_answers(data, [(loaded, session)], {loaded: plan}, context))[0]
 
     async def recommend_batch(self, data: BatchRequest, context: RequestContext) -> BatchAnswer:
-        """Some sessions at a time, so that other requests are not kept waiting."""
         if not data.sessions:
             return BatchAnswer([])
         self.check_length(max(data.sessions, key=len))
@@ -239,8 +214,7 @@ class Service:
         plans: dict[LoadedRun, Plan],
         context: RequestContext,
     ) -> list[RecommendAnswer]:
-        """The answers for these sessions, computed and encoded as JSON in the background; `plans` gets those that are
-        made."""
+        """Computed and encoded as JSON in the background; `plans` gets those that are made."""
 
         def compute() -> list[msgspec.Raw]:
             queries = []
@@ -291,14 +265,6 @@ class Service:
         return self.store
 
 
-def log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What went wrong outside a request; every connection may report that there is no memory to read from it."""
-    if isinstance(context.get("exception"), MemoryError):
-        log_seldom(NO_MEMORY)
-    else:
-        loop.default_exception_handler(context)
-
-
 def first_click(session: list[Any]) -> str | None:
     """By default it decides which of several runs answers a session."""
     return str(session[0]) if session else None
@@ -309,7 +275,7 @@ def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
 
 
 def rank(queries: Sequence[RankingTask]) -> list[Ordered]:
-    """Rank the queries of a batch. Those to the same recommender are ranked together."""
+    """Sessions of the same recommender are ranked together."""
     rows: dict[Recommender, list[int]] = {}
     for row, query in enumerate(queries):
         rows.setdefault(query.loaded.recommender, []).append(row)

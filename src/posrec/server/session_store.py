@@ -15,13 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 
 from posrec.errors import InputError, RunFailed, not_installed
 from posrec.server.errors import Refused
+
+Result = TypeVar("Result")
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
@@ -40,15 +42,13 @@ TABLE = (
 PRAGMAS = (
     "journal_mode=WAL",  # readers and a writer do not wait for each other
     "synchronous=NORMAL",  # what a transaction wrote survives its process; after a power failure the last may be lost
-    "secure_delete=ON",
+    "secure_delete=ON",  # deleted sessions are overwritten with zeros
     f"journal_size_limit={1 << 24}",
     f"max_page_count={MOST_BYTES // 4096}",
 )
 
 
 class StoreUnavailable(Refused):
-    """The store did not answer."""
-
     def __init__(self) -> None:
         super().__init__(503, "the session store can't be used now; send the whole session instead")
 
@@ -63,8 +63,8 @@ def failing(on_error: Callable[[str], None], errors: tuple[type[Exception], ...]
 
 
 def open_store(address: str, on_error: Callable[[str], None] = lambda reason: None) -> "SessionStore":
-    """The store at `--session-store ADDRESS`; an InputError if there can't be one. `on_error` is called with the reason
-    whenever the store fails, and whoever asked gets StoreUnavailable."""
+    """The store at `--session-store ADDRESS`. Where it fails, `on_error` gets the reason, and whoever asked
+    StoreUnavailable."""
     if address.startswith(SQLITE):
         return SqliteSessions(address, on_error)
     if address.startswith(REDIS):
@@ -73,7 +73,7 @@ def open_store(address: str, on_error: Callable[[str], None] = lambda reason: No
 
 
 def delete_sessions(address: str, sessions: Iterable[str]) -> int:
-    """Delete these sessions from the store at this address; returns how many there were."""
+    """Returns how many there were."""
     reasons: list[str] = []
     store = open_store(address, reasons.append)
     if isinstance(store, SqliteSessions) and not store.path.exists():
@@ -120,7 +120,7 @@ class RedisSessions:
             raise InputError(f"--session-store {without_password(address)}: {reason}") from None
 
     async def add(self, session: str, item: str) -> list[str]:
-        """Add a click; returns all stored clicks of the session, the new one last."""
+        """Returns all stored clicks of the session, the new one last."""
         name = key(session)
         with self.failing():
             async with self.client.pipeline(transaction=True) as pipe:
@@ -133,12 +133,11 @@ class RedisSessions:
                 raise
 
     async def clicks(self, session: str) -> list[str]:
-        """The stored clicks, the oldest first; none for a session that does not exist or has expired."""
         with self.failing():
             return decoded(await self.client.lrange(key(session), -MAX_CLICKS, -1))
 
     async def delete(self, session: str) -> bool:
-        """Delete a session; returns whether there was one."""
+        """Returns whether there was one."""
         with self.failing():
             return bool(await self.client.delete(key(session)))
 
@@ -150,17 +149,13 @@ class RedisSessions:
 
 
 def decoded(clicks: list[bytes]) -> list[str]:
-    """Not done by the client: it would leave the rest of an answer that it can't decode to the next request."""
+    """The client would leave the rest of an answer that it can't decode to the next request."""
     return [click.decode("utf-8") for click in clicks]
 
 
 class SqliteSessions:
-    """The same in a file that processes of one machine share. It is read and written in a thread, so that a slow disk
-    keeps only those waiting who asked for a stored session, and these not for longer than the timeout.
-
-    A transaction is in the file, or at least with the kernel, when its request is answered: it survives a process that
-    is killed. Deleted sessions are overwritten with zeros.
-    """
+    """Read and written in a thread: a slow disk keeps only those waiting who asked for a stored session, and these not
+    for longer than the timeout."""
 
     def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
         self.failing = partial(failing, on_error, SQLITE_ERRORS)
@@ -179,7 +174,6 @@ class SqliteSessions:
         self.opened_file: tuple[int, int] | None = None
 
     def check(self) -> None:
-        """An InputError if the file can't be used."""
         try:
             self.connection().execute("SELECT 1 FROM sessions").fetchone()
         except SQLITE_ERRORS as error:
@@ -188,12 +182,10 @@ class SqliteSessions:
             self.disconnect()
 
     async def add(self, session: str, item: str) -> list[str]:
-        clicks: list[str] = await self.run(self.add_in_thread, hashed(session), item)
-        return clicks
+        return await self.run(self.add_in_thread, hashed(session), item)
 
     async def clicks(self, session: str) -> list[str]:
-        clicks: list[str] = await self.run(stored_clicks, hashed(session))
-        return clicks
+        return await self.run(stored_clicks, hashed(session))
 
     async def delete(self, session: str) -> bool:
         return bool(await self.run(changed_rows, "DELETE FROM sessions WHERE id = ?", hashed(session)))
@@ -208,9 +200,8 @@ class SqliteSessions:
         self.thread.submit(self.disconnect)
         await asyncio.to_thread(self.thread.shutdown)
 
-    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Call `work` with the connection in the thread. Work that takes too long is not waited for; the next begins
-        when it has ended."""
+    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Work that takes too long is not waited for; the next begins when it has ended."""
         with self.failing():
             async with asyncio.timeout(self.timeout):
                 await self.turn.acquire()
@@ -223,7 +214,7 @@ class SqliteSessions:
         if not done.cancelled():
             done.exception()  # asyncio would log an error that nobody has looked at
 
-    def run_in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    def run_in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         try:
             return work(self.connection(), *arguments)
         except SQLITE_ERRORS:
@@ -231,7 +222,7 @@ class SqliteSessions:
             raise
 
     def connection(self) -> sqlite3.Connection:
-        """An open connection; another one where the file was removed or replaced."""
+        """Another one where the file was removed or replaced."""
         if self.opened is not None and self.opened_file == file_number(self.path):
             return self.opened
         self.disconnect()
@@ -269,7 +260,6 @@ SessionStore = RedisSessions | SqliteSessions
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Make the file one of sessions, if it is new; an error if it is another program's."""
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID:
         if owner or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -289,7 +279,7 @@ def stored_clicks(connection: sqlite3.Connection, session: bytes) -> list[str]:
 
 
 def delete_first(connection: sqlite3.Connection, which: str = "", *values: float) -> int:
-    """Delete some of the sessions that end first; returns how many."""
+    """Some of the sessions that end first; returns how many."""
     some = f"SELECT rowid FROM sessions {which} ORDER BY expires LIMIT {DELETED_AT_ONCE}"
     return changed_rows(connection, f"DELETE FROM sessions WHERE rowid IN ({some})", *values)
 
@@ -299,7 +289,6 @@ def changed_rows(connection: sqlite3.Connection, statement: str, *values: Any) -
 
 
 def file_number(path: Path) -> tuple[int, int] | None:
-    """Of the file that has this name now."""
     try:
         state = path.stat()
     except FileNotFoundError:
@@ -313,13 +302,11 @@ def hashed(session: str) -> bytes:
 
 
 def key(session: str) -> str:
-    """Of a session in Redis."""
     return "posrec:session:" + hashed(session).hex()
 
 
 def without_password(address: str) -> str:
-    """For messages.
-
+    """
     >>> without_password("redis://shop:secret@127.0.0.1:6379/0")
     'redis://***@127.0.0.1:6379/0'
     """

@@ -1,6 +1,5 @@
-"""The options of `posrec serve`. Worker processes get them as JSON in a variable of their environment.
-
-They hold the API key and the address of the session store with its password, so they are never part of a command line.
+"""The options of `posrec serve`. Workers get them as JSON in a variable of their environment, never in a command line:
+they hold the API key and the password of the session store.
 """
 
 import os
@@ -58,8 +57,6 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the server listens, and the certificate and key of TLS, where it has them."""
-
     host: str = "127.0.0.1"
     port: int = 8000
     certificate: Path | None = None
@@ -84,7 +81,6 @@ def parse_keep(text: str | None, feedback: Path | None) -> float | None:
 
 
 def chosen_key(file: Path | None) -> str | None:
-    """The API key in POSREC_API_KEY or in `--api-key-file`; None where there is none."""
     key = os.environ.get(KEY_VARIABLE)
     if key is not None and file is not None:
         raise InputError(f"give the API key once: either {KEY_VARIABLE} or --api-key-file")

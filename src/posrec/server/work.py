@@ -29,8 +29,8 @@ MOST_ANSWER_BYTES = 16 << 20
 
 
 def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue, clicks: int = 0) -> int:
-    """The work of a request with a body of `size` bytes, 1 for a plain one; an InputError where the answer would be too
-    large. `clicks` is their number in all sessions together."""
+    """`size` is that of the body in bytes, `clicks` the number in all sessions together; an InputError where the answer
+    would be too large."""
     k = min(data.k, catalogue.items)
     answer_bytes = checked_answer_bytes(sessions * k, data.fields, catalogue)
     ids = clicks + len(data.allow or ()) + len(data.deny or ())
@@ -54,7 +54,6 @@ def work_of_a_session(data: AnswerRequest, k: int) -> float:
 
 
 def columns_of_rules(data: AnswerRequest) -> set[str]:
-    """The columns that the rules of a request name."""
     columns = {*(data.filter or ()), *(data.boost or ())}
     if isinstance(data.diversify, ColumnLimit):
         columns.add(data.diversify.column)
@@ -64,21 +63,20 @@ def columns_of_rules(data: AnswerRequest) -> set[str]:
 
 
 def similar_work(k: int, fields: Sequence[str] | None, wanted: Iterable[str] | None, catalogue: Catalogue) -> int:
-    """The work of finding k similar items with these fields; `wanted` has the columns of a filter."""
+    """`wanted` has the columns of a filter."""
     answer_bytes = checked_answer_bytes(min(k, catalogue.items), fields, catalogue)
     indexing = indexing_work(wanted or (), catalogue)
     return SIMILAR_WORK + int(answer_bytes / ANSWER_BYTES_PER_UNIT + indexing)
 
 
 def indexing_work(named: Iterable[str], catalogue: Catalogue) -> float:
-    """The work of columns that a rule names for the first time, such as titles: their values are indexed first."""
+    """Columns that a rule names for the first time, such as titles, are indexed first."""
     columns = catalogue.attributes.columns
     unindexed = [name for name in named if name in columns and not columns[name].is_indexed]
     return len(unindexed) * catalogue.items / INDEXED_PER_UNIT
 
 
 def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Catalogue) -> float:
-    """The estimated size of an answer with this number of items; an InputError where it is too large."""
     answer_bytes = items * catalogue.item_bytes(fields)
     check_answer_bytes(answer_bytes)
     return answer_bytes

@@ -18,7 +18,7 @@ PAUSE = 6.0  # seconds
 
 
 def create_application() -> Starlette:
-    """The application of this worker; granian calls it before the worker listens."""
+    """granian calls it before the worker listens."""
     settings = msgspec.json.decode(os.environ.pop(SETTINGS_VARIABLE), type=ServerSettings)
     pause_after_a_death(Path(settings.shared), settings.workers)
     threading.Thread(target=stop_with_parent, daemon=True).start()
@@ -28,8 +28,8 @@ def create_application() -> Starlette:
 
 
 def pause_after_a_death(shared: Path, workers: int) -> None:
-    """Wait before loading the run if another worker was started a moment ago: this one replaces a worker that died at
-    once, and may die too. granian itself ends the server when a worker dies within 5.5 seconds of its replacement."""
+    """Wait where another worker was started a moment ago: this one replaces a worker that died at once, and may die
+    too. granian ends the server when a worker dies within 5.5 seconds of its replacement."""
     shared.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary folders may have removed it
     now = time.monotonic()
     with (shared / STARTS).open("a+") as file:
@@ -41,7 +41,7 @@ def pause_after_a_death(shared: Path, workers: int) -> None:
 
 
 def stop_with_parent() -> None:
-    """Stop this worker when its parent is killed: nothing would stop or replace it any more."""
+    """Where the parent is killed, nothing would stop or replace this worker any more."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

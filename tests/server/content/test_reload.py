@@ -45,7 +45,7 @@ def test_a_run_with_a_damaged_export_is_refused_and_the_one_before_stays(
     content = (run / name).read_bytes()
     (run / name).write_bytes(content[:-100])
     reloader.replace_current()
-    assert f"{run / name} does not match checksums.json" in str(reloader.problem)
+    assert str(run / name) in str(reloader.problem)
     assert reloader.current is before is not None
     assert len(before.recommender.recommend(["i3"], 5)) == 5
     update_checksums(run)  # as if it had been written like this
@@ -102,7 +102,7 @@ def test_an_import_that_failed_half_way_is_noticed(tmp_path: Path, monkeypatch: 
 def test_a_replaced_run_is_freed_without_the_garbage_collector(
     trained: Path, trained_with_index: Path, tmp_path: Path, by_onnx: bool
 ) -> None:
-    """The server excludes from garbage collection what it loads at the start, so that must have no cycles."""
+    """The server excludes what it loads at the start from garbage collection."""
     reloader = started(trained_with_index if by_onnx else trained, tmp_path)
     assert reloader.current is not None
     recommender = reloader.current.recommender
@@ -122,7 +122,7 @@ def test_a_replaced_run_is_freed_without_the_garbage_collector(
 def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
-    monkeypatch.setattr("posrec.server.reload.usable_cores", lambda: 5)
+    monkeypatch.setattr(module, "usable_cores", lambda: 5)
     monkeypatch.setattr("posrec.recommend.rank.exact_search.CACHED", 0)
     service = Service(ServerSettings((str(trained),), onnx=False, workers=workers))
     (reloader,) = service.reloaders
@@ -154,13 +154,11 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
     """The same run with its items in another order: its weights with the vocabulary of `run` name wrong items."""
     import torch
 
-    from posrec.data.vocabulary import Vocabulary
     from posrec.runs.run import save_run
 
     opened = load_run(run)
     order = torch.arange(30).flip(0)
     opened.vocabulary.__init__([opened.vocabulary.ids[i] for i in order.tolist()], {})  # type: ignore[misc]
-    assert isinstance(opened.vocabulary, Vocabulary)
     with torch.no_grad():
         table = opened.model.embedding.vectors()
         table.copy_(table[order])
@@ -169,7 +167,6 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_overwritten_in_place_never_gives_an_answer_of_two_runs(run: Path, renumbered: Path) -> None:
-    """Every state that a copy of single files goes through is refused, until all files are there."""
     right = [one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)]
     assert right == [one.item for one in Recommender(load_run(renumbered), "cpu").recommend(["i3", "i4"], 5)]
     with serving(run) as server:
@@ -184,18 +181,7 @@ def test_a_run_overwritten_in_place_never_gives_an_answer_of_two_runs(run: Path,
         assert best(server) == right
 
 
-def test_weights_that_are_cut_short_while_they_are_served_do_not_end_the_server(run: Path) -> None:
-    with serving(run) as server:
-        before = best(server)
-        os.truncate(run / "model.safetensors", 0)
-        until(lambda: refusals(server))
-        assert best(server) == before
-        assert server.metric("posrec_failed_reloads_total") >= 1
-        assert server.process.poll() is None
-
-
 def test_a_link_to_another_run_is_followed(run: Path, counted: Path, tmp_path: Path) -> None:
-    """The documented way to replace a run: a new folder, then one rename."""
     current = tmp_path / "current"
     current.symlink_to(run)
     with serving(current) as server:
@@ -207,9 +193,12 @@ def test_a_link_to_another_run_is_followed(run: Path, counted: Path, tmp_path: P
 
 
 def test_a_useless_run_is_refused_and_the_old_one_stays(run: Path, trained: Path) -> None:
-    """One kind of damage after the other, each on top of whole files."""
     with serving(run) as server:
         before = best(server)
+        os.truncate(run / "model.safetensors", 0)
+        until(lambda: refusals(server))
+        assert best(server) == before
+        assert server.metric("posrec_failed_reloads_total") >= 1
         for damage, reason in USELESS.values():
             refused = len(refusals(server))
             shutil.copytree(trained, run, dirs_exist_ok=True)
@@ -231,7 +220,7 @@ def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(run: Path,
         until(lambda: server.ask("GET", "/readyz").status == 200)
 
 
-def test_rule_files_are_read_again_when_they_change(run: Path, tmp_path: Path) -> None:
+def test_rule_files_are_read_again_and_stay_with_a_new_run(run: Path, counted: Path, tmp_path: Path) -> None:
     deny, allow = tmp_path / "deny.txt", tmp_path / "allow.txt"
     deny.write_text("i5\n\nnonsense\n")
     allow.write_text("".join(f"i{n}\n" for n in range(20)))
@@ -247,6 +236,10 @@ def test_rule_files_are_read_again_when_they_change(run: Path, tmp_path: Path) -
         assert len(items(server.recommend("i3", k=100))) == 10
         allow.write_text("i15\n")
         until(lambda: items(server.recommend("i3", k=100)) == ["i15"])
+        run.rename(tmp_path / "aside")
+        shutil.copytree(counted, run)
+        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
+        assert items(server.recommend("i3", k=100)) == ["i15"]
 
 
 def test_ids_of_a_rule_file_that_the_run_does_not_know_are_logged(run: Path, tmp_path: Path) -> None:
@@ -254,40 +247,26 @@ def test_ids_of_a_rule_file_that_the_run_does_not_know_are_logged(run: Path, tmp
     deny.write_bytes(b'\xef\xbb\xbfi5\r\n"i6"\r\n')
     with serving(run, "--deny-file", deny) as server:
         assert {"i5", "i6"} & {*items(server.recommend("i3", k=100))} == {"i6"}
-        note = f'{deny}: the run does not know 1 of 2 ids: "i6"; write ids as in the log, without quotes'
-        assert [line["level"] for line in server.said(note)] == ["warning"]
+        assert [line["level"] for line in server.log if "does not know 1 of 2 ids" in line["message"]] == ["warning"]
         deny.write_bytes("i7\n".encode("utf-16-le"))  # the rules before stay
         until(lambda: any("zero bytes" in line.get("reason", "") for line in server.log))
         assert "i5" not in items(server.recommend("i3", k=100))
 
 
 def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
-    """A file that was copied, and could not be read before its permissions were set, is read again."""
-    deny = tmp_path / "deny.txt"
-    deny.write_text("i5\n")
-    before = file_stamp(deny)
-    assert file_stamp(deny) == before
-    deny.chmod(0o600 if deny.stat().st_mode & 0o077 else 0o644)
-    assert file_stamp(deny) != before
-
-
-def test_rules_stay_when_the_run_is_replaced(run: Path, counted: Path, tmp_path: Path) -> None:
     (tmp_path / "deny.txt").write_text("i5\n")
-    with serving(run, "--deny-file", tmp_path / "deny.txt") as server:
-        run.rename(tmp_path / "aside")
-        shutil.copytree(counted, run)
-        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
-        assert {*items(server.recommend("i3", k=100))} == {f"i{n}" for n in range(30)} - {"i5"}
+    before = file_stamp(tmp_path / "deny.txt")
+    (tmp_path / "deny.txt").chmod(0o400)
+    assert file_stamp(tmp_path / "deny.txt") != before
 
 
 def test_an_export_that_is_added_takes_over(run: Path, trained_with_export: Path) -> None:
     expected = [one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)]
     with serving(run, onnx=True) as server:
         assert [line["by"] for line in server.said("serving")] == ["torch"]
-        until(lambda: server.said(f"{run} has no export, so torch computes, more slowly; posrec export {run} adds it"))
         with changing(run, *EXPORT):
             for name in (NETWORK, ITEMS):
                 shutil.copy(trained_with_export / name, run / name)
         until(lambda: server.said("serving")[-1]["by"] == "onnx")
         assert best(server) == expected
-        assert len([line for line in server.log if "has no export" in line.get("message", "")]) == 1
+        assert [f"posrec export {run}" in line["message"] for line in server.log].count(True) == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import shutil
 import threading
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -37,7 +39,7 @@ def convert_all(files: FeedbackFiles) -> None:
         convert_and_close(file)
 
 
-def give(server: Server, answer: str, event: str, items: list[str], **more: object) -> int:
+def give(server: Server, answer: Any, event: Any, items: Any, **more: Any) -> int:
     body = {"answer": answer, "event": event, "items": items, **more}
     return server.ask("POST", "/v1/feedback", body).status
 
@@ -57,11 +59,8 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         forged = answers[0]["id"][:-1] + ("0" if answers[0]["id"][-1] != "0" else "1")
         assert give(server, forged, "shown", ["i1"]) == 202
         for wrong in ({"event": "seen"}, {"items": []}, {"answer": ""}, {"rank": 1}, {"value": 2}, {"visitor": ""}):
-            body = {"answer": "a", "event": "shown", "items": ["i1"], **wrong}
-            assert server.ask("POST", "/v1/feedback", body).status == 422
-        refused = {"answer": "a", "event": "bought", "items": ["i1", "i2"], "value": 2}
-        assert "a single item" in server.ask("POST", "/v1/feedback", refused).json()["error"]
-        (split,) = server.ask("GET", "/v1/run").json()["split"]
+            assert give(server, **{"answer": "a", "event": "shown", "items": ["i1"], **wrong}) == 422
+        assert give(server, "a", "bought", ["i1", "i2"], value=2) == 422
         while_serving = json.loads(command("report", folder, "--json").out)
     (file,) = folder.glob("*.parquet")  # written when the server stopped
     assert listed(folder) == [KEY_FILE, file.name]
@@ -75,15 +74,13 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         *((rank, 5, 0, 0) for rank in "234"),
     ]
     (run,) = found["by_run"]
-    assert (split["name"], split["fingerprint"]) == (trained.name, answer["run"])
     assert (run["group"], run["fingerprints"]) == (trained.name, [answer["run"]])
     counts = [run[name] for name in ("visitors", "answers", "shown", "clicks", "carts", "purchases", "value")]
     assert counts == [1, 5, 20, 5, 1, 1, 12.5]
     assert run["ratios"]["clicks"] == {"mean": 1.0, "interval": None}
     assert (found["total"]["clicks"], found["unmatched"], found["unsigned"]) == (5, 1, 1)
     table = command("report", folder)
-    assert (table.code, "12.50" in table.out, "1 clicks, carts or purchases" in table.out) == (0, True, True)
-    assert "Not counted: 1 rows of answers that the server did not give." in table.out
+    assert (table.code, "12.50" in table.out, "Not counted: 1 rows" in table.out) == (0, True, True)
 
 
 def test_a_split_is_reported_by_the_names_of_the_runs(trained: Path, counted: Path, tmp_path: Path) -> None:
@@ -91,7 +88,6 @@ def test_a_split_is_reported_by_the_names_of_the_runs(trained: Path, counted: Pa
     folder, names = tmp_path / "feedback", [trained.name, counted.name]
     with serving(trained, counted, "--feedback", folder) as server:
         runs = {one["fingerprint"]: one["name"] for one in server.ask("GET", "/v1/run").json()["split"]}
-        assert list(runs.values()) == names
         answered = dict.fromkeys(names, 0)
         for number in range(80):
             answer = server.recommend("i1", k=2, split_by=f"visitor-{number}").json()
@@ -100,43 +96,23 @@ def test_a_split_is_reported_by_the_names_of_the_runs(trained: Path, counted: Pa
             give(server, answer["id"], "shown", shown, visitor=f"visitor-{number}")
             if (number % 10 == 0) is (name == names[0]):
                 give(server, answer["id"], "clicked", shown[:1], visitor=f"visitor-{number}")
-            if number == 29:
-                undecided = command("report", folder).out
         shown_answers = {name: server.metric(f'posrec_feedback_total{{event="shown",run="{name}"}}') for name in names}
         assert shown_answers == answered
         assert answered == {name: server.metric(f'posrec_answers_total{{run="{name}"}}') for name in names}
-        assert server.metric("posrec_run_workers") == 2
-    assert "It can't be told yet whether" in undecided
-    assert "more visitors will show it." in undecided
-    decided = command("report", folder)
-    assert f"{names[1]} is better than {names[0]}: " in decided.out
-    assert "had answers of both" not in decided.out
-    days = command("report", folder, "--by", "day")
-    assert (days.code, days.err, days.out.count("o-")) == (0, "", 1)
-    assert command("report", folder, "--by", "rank").out.count("|") == 2
-    assert "which run is better: no purchases of " in command("report", folder, "--measure", "purchases").out
-
-
-def test_a_day_without_feedback_is_a_warning(tmp_path: Path) -> None:
-    now = [1_700_000_000.0]
-    files = FeedbackFiles(tmp_path, lambda: now[0])
-    for visitor in range(6):
-        answer = new_answer_id("5f0c9e1b7a42", "night", files.key)
-        files.write(answer, "shown", ["a"], visitor=f"v{visitor}")
-        now[0] += 12 * 3600 if visitor != 2 else 2 * 86_400
-    done = command("report", tmp_path, "--by", "day")
-    assert (done.code, "warning: 2023-11-16: no answers were reported as shown." in done.err) == (0, True)
-    assert command("report", tmp_path, "--by", "week").code == 2
+    assert f"{names[1]} is better than {names[0]}: " in command("report", folder).out
+    assert command("report", folder, "--by", "day").code == 0
+    assert command("report", folder, "--by", "week").code == 2
 
 
 def test_the_key_stays_with_the_folder(tmp_path: Path) -> None:
-    """Workers and replicas have the same, also after a restart."""
     key = FeedbackFiles(tmp_path).key
     assert FeedbackFiles(tmp_path).key == key != FeedbackFiles(tmp_path / "other").key
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o077 == 0
     (tmp_path / KEY_FILE).write_text("")
-    with pytest.raises(InputError, match="is no key; remove it"):
+    with pytest.raises(InputError, match="is no key"):
         FeedbackFiles(tmp_path)
+    with pytest.raises(InputError, match="can't be written"):
+        FeedbackFiles(tmp_path / KEY_FILE)
 
 
 def test_only_whole_ids_of_the_server_are_signed() -> None:
@@ -175,11 +151,6 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     counted = json.loads(command("stats", tmp_path / "shop", "--json").out)
     assert (counted["train_sessions"], counted["items"]) == (40, 4)
-
-
-def test_without_a_folder_feedback_is_not_found(plain_server: Server) -> None:
-    answer = plain_server.ask("POST", "/v1/feedback", {"answer": "a", "event": "shown", "items": ["i1"]})
-    assert (answer.status, "--feedback DIR" in answer.json()["error"]) == (404, True)
 
 
 def test_many_rows_are_written_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +240,7 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """No file may become larger, as on a disk that is full."""
+    """As on a disk that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -309,12 +280,6 @@ def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [1]
 
 
-def test_a_file_in_place_of_the_folder_is_refused_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "feedback").write_text("")
-    with pytest.raises(InputError, match="feedback can't be written into"):
-        FeedbackFiles(tmp_path / "feedback")
-
-
 def test_a_line_that_is_being_written_is_not_reported(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
     files.write(new_answer_id("run", "name", files.key), "shown", ["a", "b"], "v")
@@ -327,15 +292,11 @@ def test_a_folder_without_feedback_is_an_input_error(tmp_path: Path) -> None:
     done = command("report", tmp_path)
     assert (done.code, "holds no feedback" in done.err) == (2, True)
     FeedbackFiles(tmp_path).write("run-1", "clicked", ["a"], "v")
-    files = FeedbackFiles(tmp_path / "clicks")
-    files.write("run-1", "clicked", ["a"], "v")
-    convert_all(files)
-    done = command("report", tmp_path / "clicks")
+    done = command("report", tmp_path)
     assert (done.code, "no event 'shown'" in done.err) == (2, True)
 
 
 def test_a_visitor_is_forgotten_while_the_server_writes(trained: Path, tmp_path: Path) -> None:
-    """In a Parquet file, in a file that is being written, and in the store of sessions."""
     folder, store = tmp_path / "feedback", f"sqlite:{tmp_path / 'sessions'}?timeout=60"
     for _ in range(2):  # the first server leaves a Parquet file
         with serving(trained, "--feedback", folder, "--session-store", store, "--log-requests") as server:
@@ -346,11 +307,7 @@ def test_a_visitor_is_forgotten_while_the_server_writes(trained: Path, tmp_path:
                 assert give(server, answer["id"], "clicked", shown[:1], session=visitor) == 202
             options = ("--feedback", folder, "--session-store", store)
             done = command("forget", "--visitor", "anna", *options)
-            assert done.code == 0, done.err
-            assert done.out == "Erased 1 stored session and 3 rows of feedback in 1 file.\n"
-            assert command("forget", "--visitor", "anna", *options).out.startswith(
-                "Erased 0 stored sessions and 0 rows"
-            )
+            assert (done.code, re.findall(r"\d+", done.out)) == (0, ["1", "3", "1"]), done.out  # sessions, rows, files
             assert json.loads(command("report", folder, "--json").out)["unsigned"] == 0
             assert server.recommend(session_id="anna").json()["popular"]
             assert not server.recommend(session_id="bert").json()["popular"]
@@ -365,7 +322,6 @@ def test_a_visitor_is_forgotten_while_the_server_writes(trained: Path, tmp_path:
 
 
 def write_files(folder: Path, *visits: str) -> list[Path]:
-    """A Parquet file for each text, with a click of each of its visitors."""
     for place, visitors in enumerate(visits):
         files = FeedbackFiles(folder, lambda place=place: 1_700_000_000.0 + 86_400 * place)
         for visitor in visitors.split():
@@ -400,10 +356,9 @@ def test_a_damaged_file_is_named_and_nothing_is_erased(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "name where the visitor is to be forgotten"),
+        ((), "name where"),
         (("--feedback", "nowhere"), "nowhere does not exist"),
-        (("--session-store", "sqlite:nowhere"), "there is no such file"),
-        (("--session-store", "nowhere"), "it must be sqlite:FILE or redis://"),
+        (("--session-store", "sqlite:nowhere"), "no such file"),
     ],
 )
 def test_a_place_that_does_not_exist_is_an_input_error(
@@ -411,12 +366,11 @@ def test_a_place_that_does_not_exist_is_an_input_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = command("forget", "--visitor", "anna", *options)
-    assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
+    assert (done.code, message in done.err) == (2, True), done.err
     assert listed(tmp_path) == []
 
 
 def test_a_conversion_waits_until_a_visitor_is_forgotten(tmp_path: Path) -> None:
-    """It would otherwise write the rows that it has read before to a file that was not there before."""
     files = FeedbackFiles(tmp_path)
     files.write("run-1", "clicked", ["i1"], "anna")
     converting = threading.Thread(target=convert_all, args=(files,))
@@ -437,13 +391,6 @@ def test_files_older_than_asked_for_are_deleted_by_the_server(trained: Path, tmp
     assert (line["files"], listed(tmp_path)) == (1, sorted([KEY_FILE, new.name, other.name]))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--keep-feedback", "90d"), "--keep-feedback 90d is for --feedback DIR"),
-        (("--feedback", "f", "--keep-feedback", "long"), "--keep-feedback 'long' is not a duration"),
-    ],
-)
-def test_a_wrong_time_to_keep_feedback(trained: Path, options: tuple[str, ...], message: str) -> None:
-    done = command("serve", trained, *options)
-    assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
+def test_a_wrong_time_to_keep_feedback(trained: Path) -> None:
+    assert command("serve", trained, "--keep-feedback", "90d").code == 2  # without --feedback
+    assert command("serve", trained, "--feedback", "f", "--keep-feedback", "long").code == 2

@@ -35,7 +35,6 @@ async def disconnected(request: Request) -> Response:
 
 
 def counted(metrics: Metrics) -> dict[str, float]:
-    """The counters that are not 0, by path and status class or by event."""
     samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
     return {
         " ".join(sample.labels.values()) or sample.name: sample.value
@@ -53,7 +52,6 @@ def counted(metrics: Metrics) -> dict[str, float]:
     ],
 )
 def test_an_answer_is_counted_before_it_is_sent(endpoint: Any, expected: dict[str, float]) -> None:
-    """Otherwise the counters of a worker that is killed, or slow, lack an answer that a client has received."""
     metrics = Metrics(None)
     routes = [] if endpoint is None else [Route("/v1/run", endpoint)]
     application = Starlette(routes=routes, middleware=[Middleware(CountAnswers, metrics, False)])

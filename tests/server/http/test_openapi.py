@@ -21,7 +21,6 @@ def server(plain_server: Server) -> Server:
 
 
 def schemathesis(server: Server, folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    """Checks: no 5xx; documented statuses, content types, headers and schemas; invalid requests are refused."""
     url = f"http://127.0.0.1:{server.port}/openapi/openapi.json"
     line = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "--no-color", "run", url]
     environment = {**os.environ, "COLUMNS": "150"}

@@ -98,7 +98,6 @@ def trickled(client: socket.socket, server: Server) -> bytes:
 
 
 def test_answers_that_are_never_read(server: Server) -> None:
-    """They are far larger than the buffers of the sockets; others are answered meanwhile."""
     body = json.dumps({"session": [f"{number:>100}" for number in range(10_000)]}).encode()
     with ExitStack() as stack:
         for client in [stack.enter_context(Client(server)) for _ in range(5)]:

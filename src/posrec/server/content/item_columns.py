@@ -1,7 +1,7 @@
 """Columns of the items from a file that the shop replaces during the day, such as stock and price (`--items FILE`).
 
-The file is one that `posrec prepare --items` reads. A column of the file replaces the run's column of that name; an
-item without a row in the file has no value in it. The run's other columns stay.
+A column of the file replaces the run's column of that name; an item without a row in the file has
+no value in it. The run's other columns stay.
 """
 
 import json
@@ -26,7 +26,7 @@ class ItemColumns:
     ends_with_line: bool
 
     def columns(self, catalogue: Catalogue) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-        """The columns for the items of the catalogue, and what the log says about them."""
+        """Also what the log says about them."""
         import polars as pl
 
         from posrec.data.items import columns_for
@@ -48,7 +48,7 @@ def as_in_json(values: list[Any]) -> list[Any]:
 
 
 def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
-    """Read the file; an InputError where it can't be read, or is likely to be half of the file that was read before."""
+    """An InputError where the file can't be read, or is likely to be half of the one that was read before."""
     from posrec.data.items import read_items
 
     columns = ItemColumns(read_items(path), ends_with_line(path))

@@ -14,10 +14,9 @@ SEPARATOR = "\n"
 
 
 class ItemSearch:
-    """Holds all ids and titles as one long text, so that a lookup is a single `str.find` and not a loop over items.
+    """Holds all ids and titles as one long text, so that a lookup is a single `str.find`.
 
-    The text is made at the first use, and again when the titles have changed: it takes seconds for a million items, and
-    most servers never need it.
+    It is made at the first use, and again when the titles have changed: that takes seconds for a million items.
     """
 
     def __init__(self, recommender: Recommender) -> None:
@@ -27,12 +26,11 @@ class ItemSearch:
 
     @cached_property
     def order(self) -> list[int]:
-        """The numbers of the items, the most clicked first."""
         numbers: list[int] = (np.argsort(-self.clicks, kind="stable") + 1).tolist()
         return numbers
 
     def lines(self) -> tuple[str, list[int]]:
-        """The text with a line for each item, in their order, and where each line starts."""
+        """A text with a line for each item, and where each line starts."""
         catalogue = self.recommender.catalogue
         if self.made is None or self.made[0] is not catalogue.titles:
             ids, title = catalogue.vocabulary.ids, catalogue.title
@@ -45,7 +43,6 @@ class ItemSearch:
         return [self.listed(number) for number in self.order[:limit]]
 
     def find(self, query: str, limit: int) -> list[ListedItem]:
-        """Up to `limit` items whose id or title contains the query."""
         wanted = query.strip().lower()
         if SEPARATOR in wanted or "\t" in wanted:
             return []

@@ -1,9 +1,8 @@
-"""What is read again when it changes on disk: the runs that are served, the files of allowed and denied items, and the
-file with columns of the items (stock, price).
+"""What is read again when it changes on disk: runs, files of allowed and denied items, and columns of the items.
 
-A changed run is loaded beside the old one, compared with its checksums and tried on sessions; only then does it take
-over. If it can't be used, the error is logged and the old run stays. The same holds for files that can't be read. All
-of it is read in threads, and takes over by one assignment, so that no request waits for it or sees half of it.
+A changed run is loaded beside the old one, compared with its checksums and tried on sessions; only
+then does it take over, by one assignment. If it can't be used, the error is logged and the old run
+stays. The same holds for files. All of it is read in threads, so that no request waits for it.
 """
 
 import asyncio
@@ -49,10 +48,7 @@ class LoadedRun:
 
 
 class WatchedFile:
-    """A file that is read again whenever it changes; `content` is what was read last, None without a file.
-
-    `parse` gets the path and the content from before.
-    """
+    """`content` is what was read last, None without a file; `parse` gets the path and the content from before."""
 
     def __init__(self, path: str | None, parse: Callable[[Path, Any], Any]) -> None:
         self.path, self.parse = None if path is None else Path(path), parse
@@ -73,7 +69,6 @@ class WatchedFile:
             self.content = content
 
     async def watch(self, apply: Callable[[], None]) -> None:
-        """Read the file again whenever it changes, and call `apply`, both in a thread."""
         if self.path is None:
             return
         async for _ in changes(self.stamp, self.seen):
@@ -86,8 +81,6 @@ class WatchedFile:
 
 
 class ShopFiles:
-    """What a shop changes during the day: which items may be recommended, and columns of the items."""
-
     def __init__(self, settings: ServerSettings) -> None:
         self.allow, self.deny = (
             WatchedFile(path, lambda path, _: ListedIds(path)) for path in (settings.allow_file, settings.deny_file)
@@ -100,7 +93,6 @@ class ShopFiles:
             file.read()
 
     def apply_rules(self, recommender: Recommender) -> None:
-        """Recommend only what the rules allow. Ids that the run does not know are logged."""
         number = recommender.catalogue.number
         allow, deny = (
             (None, None) if file.content is None else file.content.known(number) for file in (self.allow, self.deny)
@@ -110,7 +102,6 @@ class ShopFiles:
             log_event(note, logging.WARNING)
 
     def apply_items(self, recommender: Recommender) -> None:
-        """Filter, boost and answer by the columns of the file, where there is one."""
         catalogue = recommender.catalogue
         if self.items.content is not None:
             columns, about = self.items.content.columns(catalogue)
@@ -123,10 +114,7 @@ class ShopFiles:
 
 
 class RunReloader:
-    """Serves one run, in metrics under a `name`, with what `files` say about its items.
-
-    Code of the user's own that the command line named is loaded again with every new run.
-    """
+    """Code of the user's own that the command line named is loaded again with every new run."""
 
     def __init__(self, run: Path, name: str, settings: ServerSettings, metrics: Metrics, files: ShopFiles) -> None:
         self.run, self.settings, self.metrics, self.files = run, settings, metrics, files
@@ -137,7 +125,6 @@ class RunReloader:
         self.tried = 0.0  # when it was loaded last, or could not be loaded
 
     def load(self) -> LoadedRun:
-        """Load the run as it is on disk now, and try it once; raises whatever is wrong with it."""
         settings = self.settings
         cores = max(1, usable_cores() // settings.workers)
         recommender = open_recommender(self.run, settings.device, settings.code, settings.onnx, cores)
@@ -145,7 +132,6 @@ class RunReloader:
         return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, self.run_metrics)
 
     def replace_current(self) -> None:
-        """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
         before, self.stamp, self.tried = self.stamp, run_stamp(self.run), time.monotonic()
         try:
             loaded = self.load()
@@ -168,7 +154,6 @@ class RunReloader:
         self.run_metrics.loaded(self.current.fingerprint, self.current.recommender.run.config.get("trained_until"))
 
     def log_serving(self, why: str) -> None:
-        """Log what is served, unless the last attempt to load a run has failed."""
         if self.current is None or self.problem is not None:
             return
         recommender = self.current.recommender
@@ -186,8 +171,7 @@ class RunReloader:
             log_event(missing)
 
     async def watch(self) -> None:
-        """Replace the run whenever it has changed on disk, and try it again where that was not possible: memory or open
-        files may have been short."""
+        """A run that could not be loaded is tried again: memory or open files may have been short."""
         async for _ in changes(partial(run_stamp, self.run), self.stamp, self.is_due):
             await asyncio.to_thread(self.replace_current)
             self.log_serving("replaced on disk")
@@ -199,15 +183,15 @@ class RunReloader:
 
 
 def is_half_imported(package: str) -> bool:
-    """Whether the import of a package has failed half-way, for lack of memory or files: it can't be repeated then."""
+    """For lack of memory or files; the import can't be repeated then."""
     return package not in sys.modules and any(name.startswith(f"{package}.") for name in list(sys.modules))
 
 
 async def changes(
     stamp: Callable[[], Hashable], seen: Hashable, is_due: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[None]:
-    """Yield whenever the stamp differs from the one seen last, once it has stopped changing and is not None; and where
-    `is_due`, although it is the same. `stamp` is called in a thread."""
+    """Yield whenever the stamp differs from the one seen last, is not None and has stopped changing; and where
+    `is_due`, although it is the same."""
     while True:
         await asyncio.sleep(POLL)
         with suppress(MemoryError):  # it is looked at again
@@ -221,11 +205,8 @@ async def changes(
 
 
 def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:
-    """Changes whenever a file of the run does; None while a necessary file is missing, and while `posrec export`
-    replaces files.
-
-    Checkpoints and hidden files are not counted: they come and go while a run is trained.
-    """
+    """None while a necessary file is missing, and while `posrec export` replaces files. Checkpoints and hidden files
+    are not counted: they come and go while a run is trained."""
     try:
         with os.scandir(run) as entries:
             counted = [entry for entry in entries if entry.name != STATE and entry.name[0] != "."]
@@ -237,7 +218,6 @@ def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:
 
 
 def file_stamp(path: Path) -> Stamp | None:
-    """Changes whenever a file does; None for a file that does not exist."""
     try:
         return as_stamp(path.stat())
     except OSError:

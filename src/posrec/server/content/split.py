@@ -1,4 +1,4 @@
-"""Which of several runs answers a session."""
+"""Which of several runs answers a session: the same session always the same run, by a hash, in the wanted shares."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,9 +9,7 @@ MOST_KEYS = 10_000  # that are tried to find one for each run
 
 
 class Split:
-    """Which of several runs answers a session: the same session always the same run, by a hash, in the wanted shares.
-
-    The shares may have any sum, such as 90 and 10.
+    """The shares may have any sum, such as 90 and 10.
 
     >>> split = Split([90, 10])
     >>> split.choose("anna") == split.choose("anna"), sum(split.choose(str(n)) for n in range(1000)) in range(70, 131)
@@ -24,7 +22,6 @@ class Split:
         self.keys = [self.find_key(place) for place in range(len(shares))]
 
     def choose(self, key: str) -> int:
-        """The place of the run that answers sessions with this key."""
         if len(self.shares) == 1:
             return 0
         digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -36,7 +33,7 @@ class Split:
         return len(self.shares) - 1  # where the shares sum up to a little less than 1
 
     def find_key(self, place: int) -> str | None:
-        """A key whose sessions are answered by the run at this place; None where its share is 0 or nearly so."""
+        """None where the share of the run is 0 or nearly so."""
         return next((key for key in map(str, range(MOST_KEYS)) if self.choose(key) == place), None)
 
 

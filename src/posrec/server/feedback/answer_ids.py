@@ -21,7 +21,7 @@ KEY_BYTES = 32
 
 
 def answer_key(folder: Path) -> bytes:
-    """The key that signs answers; it is made with the folder. Raises OSError or ValueError."""
+    """It is made with the folder. Raises OSError or ValueError."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / KEY_FILE
     if not path.exists():
@@ -37,8 +37,7 @@ def answer_key(folder: Path) -> bytes:
 
 
 def new_answer_id(run: str, name: str, key: bytes | None, explored: Sequence[str] = ()) -> str:
-    """The id of an answer of the run with this fingerprint and name, of which the items `explored` are marked; without
-    a key it has neither marks nor a signature."""
+    """`run` is a fingerprint. The items `explored` are marked; without a key there are no marks and no signature."""
     drawn = secrets.token_hex(DRAWN // 2)
     if key is None:
         return f"{run}-{name}-{drawn}"
@@ -51,7 +50,6 @@ def mark(item: str, drawn: str) -> str:
 
 
 def is_explored(item: str, answer: str) -> bool:
-    """Whether the id of a signed answer has the item's mark."""
     digits = answer.rpartition("-")[2]
     drawn, marks = digits[:DRAWN], digits[DRAWN:-SIGNATURE]
     return mark(item, drawn) in [marks[start : start + MARK] for start in range(0, len(marks), MARK)]

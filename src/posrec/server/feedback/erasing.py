@@ -26,7 +26,7 @@ OWNER_COLUMNS = ["visitor", "session", "answer"]  # by which the visitor of a ro
 
 
 def delete_old(folder: Path, seconds: float) -> None:
-    """Delete the files that were begun more than so many seconds ago. Files of other names are not ours."""
+    """Delete the files that were begun more than `seconds` ago. Files of other names are not ours."""
     first_kept = datetime.fromtimestamp(max(0.0, time.time() - seconds), UTC).strftime(TIME_IN_NAME)
     with locked(folder):
         old = [file for file in folder.glob(FILES) if (begun := FILE_NAME.match(file.name)) and begun[1] < first_kept]
@@ -41,13 +41,10 @@ def delete_old(folder: Path, seconds: float) -> None:
 
 
 def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
-    """Erase the rows of these visitors from all files of a folder, also from those that a running server writes.
+    """Erase rows that name these visitors, and what was reported of their answers without any id; returns the number of
+    rows, and of files that had some.
 
-    A visitor's rows have their id as visitor or session. What was reported of their answers without any id is theirs
-    too. Each Parquet file is replaced whole or not at all. Lines of open files, to which a worker appends, are
-    overwritten with spaces.
-
-    Returns: the number of rows, and of files that had some.
+    A Parquet file is replaced. Lines of open files, to which a worker appends, are overwritten with spaces.
     """
     import polars as pl
 
@@ -67,7 +64,6 @@ def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
 
 
 def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
-    """Erase rows of one file; returns how many."""
     import polars as pl
 
     rows = read_owners(path)
@@ -83,7 +79,7 @@ def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
 
 
 def read_owners(path: Path) -> "pl.DataFrame":
-    """The columns of a file that say whose a row is; of an open file, also where its line starts and ends."""
+    """Whose a row is; of an open file, also where its line starts and ends."""
     import polars as pl
 
     if path.suffix == ".jsonl":

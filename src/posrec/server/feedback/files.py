@@ -16,8 +16,7 @@ if TYPE_CHECKING:  # polars is imported where it is used: a server starts withou
 FILES = "feedback-*.parquet"
 TIME_IN_NAME = "%Y%m%dT%H%M%S"  # when a file was begun, UTC
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-# The columns of feedback, with the names of their types in polars.
-COLUMNS = {
+COLUMNS = {  # with the names of their types in polars
     "time": "Int64",
     "session": "String",
     "item": "String",
@@ -49,10 +48,8 @@ class FeedbackRow(msgspec.Struct):
 
 
 def read_feedback(folder: Path) -> "pl.DataFrame":
-    """All rows of a folder of feedback, also those that a running server has not turned into a Parquet file yet.
-
-    Open files are read first: one that is finished meanwhile is read twice, and an impression counts once.
-    """
+    """Also rows that a running server has not turned into a Parquet file yet. Open files are read first: one that is
+    finished meanwhile is read twice, and an impression counts once."""
     import polars as pl
 
     if not folder.is_dir():
@@ -69,7 +66,6 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
 
 
 def feedback_schema() -> dict[str, Any]:
-    """The types of the columns of feedback, by name."""
     import polars as pl
 
     return {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
@@ -85,7 +81,7 @@ def whole_lines(file: Path) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, int, FeedbackRow]]:
-    """The bytes at which each line of an open file starts and ends, and its row, unless it was erased."""
+    """Where each line of an open file starts and ends, and its row, unless it was erased."""
     start = 0
     for line in whole_lines(path).splitlines(keepends=True):
         end = start + len(line) - 1

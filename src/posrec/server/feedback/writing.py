@@ -1,9 +1,8 @@
-"""What became of answers, shown, clicked, put into the cart or bought, in Parquet files that `posrec prepare` reads.
+"""What became of answers, in Parquet files that `posrec prepare` reads.
 
 Every worker appends rows to a file of its own, `.open-*.jsonl`, so a row is on disk when its
-request is answered. That file becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, for
-which the worker looks every minute, and when the worker stops. What a killed worker left behind is
-converted by another one.
+request is answered. It becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, and when
+the worker stops. What a killed worker left behind is converted by another one.
 """
 
 import logging
@@ -38,8 +37,8 @@ ROTATE_SECONDS = 3600.0
 
 
 class FeedbackFiles:
-    """The feedback that one worker writes to a folder. `observe` gets the name of a run, the event and the number of
-    items; the name is None for an answer that the server did not give."""
+    """Of one worker. `observe` gets the name of a run, None for an answer that the server did not give, the event and
+    the number of items."""
 
     def __init__(
         self,
@@ -60,7 +59,6 @@ class FeedbackFiles:
             raise InputError(f"feedback can't be written into {folder} ({reason})") from None
 
     def convert_leftovers(self) -> None:
-        """Convert what killed workers have left behind."""
         for leftover in self.folder.glob(OPEN_FILES):
             convert_unused(leftover)
 
@@ -73,7 +71,7 @@ class FeedbackFiles:
         visitor: str | None = None,
         value: float | None = None,
     ) -> int:
-        """Write a row for each item; returns how many. They are on disk, or at least with the kernel, afterwards."""
+        """Write a row for each item; returns how many."""
         now, signed = self.clock(), is_signed(answer, self.key)
         run, name = run_of(answer)
         rows = [
@@ -106,7 +104,7 @@ class FeedbackFiles:
         return len(rows)
 
     def take_files(self, also_recent: bool = False) -> list[FileIO]:
-        """The files that are large or old enough to become Parquet files, or all; the next row begins another."""
+        """Those that are large or old enough to become Parquet files, or all; the next row begins another."""
         with self.lock:
             is_recent = 0 <= self.clock() - self.began < ROTATE_SECONDS  # it is not where the clock was set back
             if self.file is not None and (also_recent or not is_recent):
@@ -117,7 +115,7 @@ class FeedbackFiles:
 
 
 def append(file: FileIO, lines: bytes) -> None:
-    """Write all of it or, on a full disk, nothing: a line that is cut off would be joined with the next one."""
+    """All of it or, on a full disk, nothing: a line that is cut off would be joined with the next one."""
     size = os.fstat(file.fileno()).st_size
     left = memoryview(lines)
     try:
@@ -146,8 +144,7 @@ def convert_unused(path: Path) -> None:
 
 
 def convert_and_close(file: FileIO) -> None:
-    """Write the rows of a file as Parquet beside it, then remove it; its lock is held until then. Many rows take a
-    second. A last line that was cut off is left out."""
+    """Write the rows of a file as Parquet beside it, then remove it; its lock is held until then."""
     path = Path(os.fsdecode(file.name))
     with file:
         try:

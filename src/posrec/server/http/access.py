@@ -26,8 +26,6 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 
 class AccessRules:
-    """The checks of a request's head. An asterisk in an allowed origin matches anything."""
-
     def __init__(self, settings: ServerSettings) -> None:
         self.hosts = frozenset(settings.allow_host)
         self.key = None if settings.api_key is None else settings.api_key.encode()
@@ -43,8 +41,7 @@ class AccessRules:
             raise Refused(401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
 
     def allows_host(self, hosts: Sequence[str], version: str) -> bool:
-        """HTTP/1.1 requires exactly one Host header. HTTP/1.0 may omit it: no browser speaks it, and some health checks
-        do. The server hands over an empty one where it is missing."""
+        """HTTP/1.1 requires exactly one Host header. HTTP/1.0, which no browser speaks, may leave it empty."""
         if len(hosts) != 1:
             return False
         if not hosts[0]:
@@ -52,7 +49,7 @@ class AccessRules:
         return not self.hosts or host_name(hosts[0]) in self.hosts
 
     def has_key(self, headers: Headers) -> bool:
-        """Compares once for each request: X-API-Key where it is sent, otherwise Authorization."""
+        """Compares once for each request."""
         assert self.key is not None
         sent = headers.getlist("x-api-key") or [
             key
@@ -73,8 +70,6 @@ class AccessRules:
 
 
 class RequireAccess:
-    """ASGI middleware that answers what the rules refuse."""
-
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self.app = app
         self.rules = rules
@@ -90,7 +85,7 @@ class RequireAccess:
 
 
 def origin_pattern(allowed: Sequence[str]) -> str | None:
-    """A regular expression for all allowed origins; None where there are none.
+    """A regular expression; an asterisk in an allowed origin matches anything.
 
     >>> origin_pattern(["https://shop.example", "http://*.test"])
     'https://shop\\\\.example|http://.*\\\\.test'
@@ -99,8 +94,7 @@ def origin_pattern(allowed: Sequence[str]) -> str | None:
 
 
 def check_encoding(address: bytes) -> None:
-    """All bytes that are not UTF-8 would become the same character, so that the id of one session would stand for
-    another."""
+    """Bytes that are not UTF-8 would become the same character, and the id of one session would stand for another."""
     if b"%" in address:
         try:
             unquote_to_bytes(address).decode()

@@ -13,17 +13,16 @@ TOO_LARGE = "the body is too large"
 
 
 class BodyReader:
-    """Receives the bodies of a worker's requests. `most` is the size of one in bytes, `seconds` the time for it."""
+    """`most` is the size of one body in bytes, `seconds` the time for it."""
 
-    def __init__(self, most: int, seconds: float, most_held: int = MOST_HELD) -> None:
+    def __init__(self, most: int, seconds: float) -> None:
         self.most = most
         self.seconds = seconds
-        self.most_held = most_held
         self.held = 0  # bytes, of all requests
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytearray]:
-        """The body. Its bytes count as held until the block ends."""
+        """The bytes count as held until the block ends."""
         body = bytearray()
         try:
             await self.receive(request, body)
@@ -48,5 +47,5 @@ class BodyReader:
     def check_sizes(self, body: bytearray) -> None:
         if len(body) > self.most:
             raise Refused(413, TOO_LARGE)
-        if self.held > self.most_held:
+        if self.held > MOST_HELD:
             raise Refused(503, "too many bodies are being received; try again shortly")

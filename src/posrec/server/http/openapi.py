@@ -34,7 +34,6 @@ ERRORS = {
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """The OpenAPI document of all operations that have a summary."""
     public = [operation for operation in operations if operation.summary]
     bodies = [kind for operation in public for name, kind in operation.types.items() if name in ("data", "return")]
     _, schemas = msgspec.json.schema_components([*bodies, ErrorAnswer], ref_template=REFERENCE)
@@ -68,7 +67,6 @@ def described(operation: Operation) -> dict[str, Any]:
 
 
 def errors_of(operation: Operation) -> list[int]:
-    """The statuses of errors: those of every request, and those of what this route has."""
     possible = {
         401: operation.path not in PUBLIC_PATHS,
         403: operation.writes,

@@ -7,7 +7,7 @@ has its own name. The OpenAPI document is made from the same annotations (openap
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -36,8 +36,6 @@ Handler = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True)
 class RequestContext:
-    """The size of a request's body, and whether its client has left, so that nothing needs to be computed."""
-
     body_bytes: int
     has_left: Callable[[], Awaitable[bool]]
 
@@ -51,39 +49,24 @@ class Tools:
     background: BackgroundQueue
 
 
+@dataclass
 class Operation:
-    """`path` such as /v1/similar/{item}; without a `summary` it is not part of the OpenAPI document.
+    method: str
+    path: str  # such as /v1/similar/{item}
+    handler: Handler
+    summary: str = ""  # without it, the operation is not part of the OpenAPI document
+    _: KW_ONLY
+    status: int = 200
+    media_type: str = JSON
+    not_found: bool = False  # it answers 404 where what is asked for is not there
+    admit: Callable[[], None] | None = None  # raises Refused where the server has too much to do already
+    writes: bool = False  # it is closed to web pages of other sites
 
-    One that has `not_found` answers 404 where what is asked for is not there. `admit` raises Refused where the server
-    has too much to do already, whatever the body says. One that `writes` is closed to web pages of other sites.
-    """
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        handler: Handler,
-        summary: str = "",
-        *,
-        status: int = 200,
-        media_type: str = JSON,
-        not_found: bool = False,
-        admit: Callable[[], None] | None = None,
-        writes: bool = False,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.handler = handler
-        self.summary = summary
-        self.status = status
-        self.media_type = media_type
-        self.not_found = not_found
-        self.admit = admit
-        self.writes = writes
-        self.types: dict[str, Any] = get_type_hints(handler, include_extras=True)
+    def __post_init__(self) -> None:
+        self.types: dict[str, Any] = get_type_hints(self.handler, include_extras=True)
         self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
         self.query_type = self.types.get("query")
-        self.parameters: list[str] = re.findall(r"{(\w+)}", path)
+        self.parameters: list[str] = re.findall(r"{(\w+)}", self.path)
 
     def route(self, tools: Tools) -> Route:
         async def endpoint(request: Request) -> Response:

@@ -11,10 +11,11 @@ from starlette.responses import HTMLResponse, Response
 
 from posrec.errors import InputError, RunFailed
 from posrec.server.errors import Refused
-from posrec.server.json_log import LOG, NO_MEMORY, log_seldom
+from posrec.server.json_log import LOG, log_seldom
 from posrec.server.schemas import ErrorAnswer
 
 JSON = "application/json"
+NO_MEMORY = "the server has no memory left; requests are refused or lost until it has some"
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; sent with every 503
 HTTP_ERRORS = {
     404: "there is no such page; /docs lists the available ones",
@@ -29,7 +30,6 @@ SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 
 
 def page_response(content: str) -> Response:
-    """An HTML page. Its scripts are allowed by their hashes."""
     digests = [hashlib.sha256(script.encode()).digest() for script in SCRIPT.findall(content)]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     headers = {
@@ -47,17 +47,16 @@ def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -
 
 
 def routing_error(request: Request, error: Exception) -> Response:
-    """The answer where no route has the path or the method; Starlette raises an HTTPException then."""
+    """No route has the path or the method."""
     assert isinstance(error, HTTPException)
     headers = None if error.headers is None else dict(error.headers)
     return refusal(error.status_code, HTTP_ERRORS.get(error.status_code, error.detail), headers)
 
 
 def error_response(error: Exception) -> Response:
-    """The answer to a request that raised this error."""
     match error:
         case Refused():
-            return refusal(error.status, error.sentence, error.headers)
+            return refusal(error.status, error.sentence)
         case InputError():
             return refusal(400, str(error))
         case RunFailed():  # such as the model of a run that was replaced meanwhile

@@ -25,9 +25,9 @@ from posrec.server.session_store import (
     open_store,
 )
 from tests.helpers import command, listed
+from tests.server.feedback.test_writing import largest_file
 from tests.server.server_process import Server, children, serving, until
 from tests.server.store_process import AnyStore, SqliteFile, Store
-from tests.server.feedback.test_writing import largest_file
 
 pytest.importorskip("granian")
 pytest.importorskip("redis")

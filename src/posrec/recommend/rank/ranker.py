@@ -1,9 +1,8 @@
-"""The one ranker: the best items for many queries, each with its own k and its own items left out or allowed.
+"""The one ranker: the best items for many queries, each with its own k and its own candidates.
 
-Items are found in one of two ways: by all scores (`ScoresRanker` in torch_model.py), for every model,
-also on a GPU, and the quickest for large batches; or by search (`SearchRanker`), the quickest for
-small batches on a CPU: the model, or its ONNX export, gives session vectors, and an exact search or
-faiss finds the items. A query of which no click is known gets the most clicked items.
+`ScoresRanker` in torch_model.py scores every item, for any model, also on a GPU. `SearchRanker` is
+quicker for small batches on a CPU: an exact search or faiss finds the items of session vectors.
+A query of which no click is known gets the most clicked items.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,8 +90,8 @@ class Ranker:
 class SearchRanker(Ranker):
     """`encoder` gives session vectors, `search` finds their items.
 
-    If the model has a term for the session's own items (nn/items/own_items.py), the scores of all other items are their
-    products plus a number that is the same for all of them; the own items are ranked among them by their own scores.
+    A term for the session's own items changes only their scores, and adds one number to all others
+    (nn/items/own_items.py), so they are ranked among those that the search finds.
     """
 
     def __init__(self, encoder: SessionEncoder, search: VectorSearch, popularity: Floats) -> None:

@@ -20,7 +20,6 @@ class Similarity:
 
     @cached_property
     def vectors(self) -> Floats:
-        """[n, d]"""
         return self.load()
 
     @cached_property
@@ -56,14 +55,13 @@ def similarity_of(run: Run) -> Similarity | None:
 
 
 def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -> list[int]:
-    """The places of k of P items with scores [P], the best first, and vectors [P, d], in the order of the list.
+    """The positions of k of P items with scores [P], the best first, and vectors [P, d].
 
-    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): the next item is the one with the highest
+    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): the next item has the highest
 
         (1 - weight) relevance(i)  -  weight max_{j in the list} max(0, cos(i, j))
 
-    where relevance is the score, scaled so that the first of the P items has 1 and the last 0. Items that point away
-    from all others get no bonus for it: a negative cosine counts as 0.
+    where relevance is the score, scaled from 1 for the first item to 0 for the last.
 
     >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
     >>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
@@ -87,8 +85,7 @@ def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -
 
 
 def some_of_each_group(ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking) -> Ranking:
-    """The first `most` items of each group, k at most; of a group of items of `before`, as many fewer.
-    `groups [n]` holds the group of every item.
+    """The first `most` items of each group, k at most, counting those of `before`.
 
     >>> ranking = [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5)]
     >>> some_of_each_group(ranking, np.array([7, 7, 7, 8, 9]), most=2, k=3, before=[])

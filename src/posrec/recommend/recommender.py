@@ -1,7 +1,7 @@
 """Recommender: raw item ids in, raw item ids out, for any model.
 
-Items that the model does not know are skipped and named in the result. A session without a known item, and an empty
-one, gets the most clicked items, and the result says so.
+Items that the model does not know are skipped and named in the result. A session without a known
+item gets the most clicked items, and the result says so.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Opening a run with its model, and writing what training makes; runs/folder.py lists the files of its folder."""
+"""Opening a run with its model, and writing what training makes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

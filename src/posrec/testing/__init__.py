@@ -1,12 +1,10 @@
 """`check_model`: the contract of all models, as checks for a model of your own.
 
-    from posrec.testing import check_model
-    from recency import RECENCY
+from posrec.testing import check_model
+from recency import RECENCY
 
-    def test_recency() -> None:
-        check_model(RECENCY)
-
-Each check is a function of a ModelSpec that raises an AssertionError. The package's own models pass all of them.
+def test_recency() -> None:
+    check_model(RECENCY)
 """
 
 import random

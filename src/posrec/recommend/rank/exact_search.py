@@ -130,10 +130,10 @@ class RoundedItems:
         self.error = error + np.float32(ROUNDING) * self.longest
 
     def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B].
+        """The scores of the rounded vectors [B, n'], their unit [B], and the bound on their error [B].
 
-        n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for v = v' + f and
-        x = x' + e, where v' and x' are the rounded vectors,
+        n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for the
+        rounded v' = v - f and x' = x - e,
 
             |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
         """

@@ -95,12 +95,11 @@ class FaissSearch(VectorSearch):
         return columns, self.table[columns]
 
     def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
-        """log Z of one session vector [d], which a model with a term for its own items needs (best_items.py).
+        """log Z of one session vector [d], which a term for own items needs (best_items.py).
 
             Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
 
         The sample is the same for every session, so the same session always has the same scores.
-        docs/performance.md says what the estimate costs.
         """
         columns, vectors = self.sample
         others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]

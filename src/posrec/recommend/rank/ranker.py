@@ -34,14 +34,15 @@ class Query:
 
 
 class Ranker:
-    """Over items 1..n, whose training clicks `popularity [n]` counts. A subclass ranks sessions with known clicks.
+    """Over items 1..n, whose training clicks `popularity [n]` counts.
 
     Attributes:
         search_kind: exact, faiss or "all scores".
         recall: the share of the exact best 20 items that is found.
         max_length: the number of latest clicks that are read.
         stride: a longer session is read from a multiple of it on.
-        has_own_items: whether there is a term for the session's own items, so that scores are log probabilities.
+        has_own_items: whether there is a term for the session's own items, so that scores are log
+            probabilities.
     """
 
     def __init__(self, popularity: Floats, search_kind: str, recall: float, model: Any) -> None:
@@ -68,7 +69,7 @@ class Ranker:
         return rankings
 
     def chunks(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """The rows of a bounded number of queries at a time; those without a known click are separate."""
+        """The rows of a bounded number of queries; those without a known click are separate."""
         size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
         for known in (True, False):
             rows = [row for row, query in enumerate(queries) if bool(query.session.numbers) == known]
@@ -79,7 +80,6 @@ class Ranker:
         raise NotImplementedError
 
     def popular_items(self, query: Query) -> Ranking:
-        """The most clicked items that the query allows."""
         columns = self.most_clicked
         if (mask := query.candidates.mask) is not None:
             columns = columns[mask[columns]]

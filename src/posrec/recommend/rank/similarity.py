@@ -13,7 +13,7 @@ from posrec.runs.folder import Run
 
 
 class Similarity:
-    """Of the items of a model with item vectors. `load` is called at the first use and returns the vectors [n, d]."""
+    """`load` is called at the first use and returns the vectors [n, d] of the items."""
 
     def __init__(self, load: Callable[[], Floats]) -> None:
         self.load = load
@@ -29,7 +29,6 @@ class Similarity:
         return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
 
     def most_similar(self, number: int, k: int, candidates: Candidates, denied: Collection[int]) -> Best:
-        """The k items most similar to this one, of the candidates, without those denied."""
         cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])  # [n]
         cosine[np.array([number, *denied]) - 1] = -np.inf
         if candidates.mask is not None:
@@ -39,12 +38,11 @@ class Similarity:
         return scores[allowed], columns[allowed]
 
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
-        """[P, d] the vectors of these items."""
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
 
 
 def similarity_of(run: Run) -> Similarity | None:
-    """By the vectors of the run's model; None for a counting model, which has none."""
+    """None for a counting model, which has no vectors."""
     from posrec.models.base import SessionModel
 
     if not isinstance(run.model, SessionModel):

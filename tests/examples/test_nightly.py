@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from posrec.demo.shop import open_shop, write_log
+from posrec.errors import InputError
 from tests.helpers import ROOT, listed, module_at
 from tests.server.server_process import serving, until
 
@@ -137,19 +138,11 @@ def test_options_of_preparing(shop: Shop, capsys: pytest.CaptureFixture[str]) ->
     assert "gap: write name=value" in capsys.readouterr().err
 
 
-def test_a_session_of_two_columns(shop: Shop) -> None:
-    shop.grow_to(8)
-    header, *clicks = shop.log.read_text().splitlines()
-    rows = [line.split(",", 1) for line in clicks]
-    visits = {session: number for number, session in enumerate(dict.fromkeys(session for session, _ in rows))}
-    lines = [f"user-{visits[session] % 10},visit-{visits[session] // 10},{rest}" for session, rest in rows]
-    shop.log.write_text("\n".join(["user,visit," + header.split(",", 1)[1], *lines, ""]))
-    columns = ("--prepare", "session_column=user", "--prepare", "session_column=visit")
-    assert shop.night("--model", "pop", *columns) == 0
-    (night,) = (shop.home / "data").glob("*")
-    assert json.loads((night / "manifest.json").read_text())["steps"][0]["sessions"] == len(visits)
-    assert shop.night("--model", "pop", *columns, "--prepare", "gap=30m", "--prepare", "gap=1h") == 1
-    assert "--prepare gap is given twice" in str(shop.records[-1]["failed"])
+def test_several_session_columns_identify_a_session(nightly: ModuleType) -> None:
+    columns = [("session_column", "user"), ("gap", "30m"), ("session_column", "visit")]
+    assert nightly.named(columns) == {"session_column": ["user", "visit"], "gap": "30m"}
+    with pytest.raises(InputError, match="gap is given twice"):
+        nightly.named([*columns, ("gap", "1h")])
 
 
 def test_another_model_starts_from_random_weights_and_so_does_a_fresh_one(shop: Shop) -> None:

@@ -13,7 +13,7 @@ from posrec.recommend.rank.faiss_search import FaissSearch, IndexSettings, build
 from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
-from tests.helpers import command, listed
+from tests.helpers import command, items_of, listed, refused
 from tests.server.server_process import serving
 
 faiss = pytest.importorskip("faiss")
@@ -79,15 +79,14 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
     path = tmp_path / "items.faiss"
     done = command("export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4")
     assert done.code == 0, done.err
-    assert "A search looks through 4 of 4 lists; its recall@20 against the exact search is 1.0000" in " ".join(
-        done.out.split()
-    )
+    for words in ("4 of 4 lists", "is 1.0000"):
+        assert words in done.out
     run = load_run(trained)
     by_faiss = Recommender(run, "cpu", search=read_back(run, path))
     assert (by_faiss.ranker.search_kind, by_faiss.ranker.recall) == ("faiss", 1.0)
     expected = Recommender(run, "cpu").recommend(["i3", "i4"], 5)
-    assert [one.item for one in by_faiss.recommend(["i3", "i4"], 5)] == [one.item for one in expected]
-    with pytest.raises(InputError, match="the index has 30 items with vectors of size 16; the run has 31"):
+    assert items_of(by_faiss.recommend(["i3", "i4"], 5)) == items_of(expected)
+    with pytest.raises(InputError, match=r"the index has 30 items .* the run has 31"):
         FaissSearch(np.zeros((31, 16), np.float32), faiss.read_index(str(path)))
     path.write_bytes(b"not an index")
     with pytest.raises(InputError, match="is not a faiss index"):
@@ -111,25 +110,23 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        ("trained", ["--set", "index=fast"], "index must be one of auto, exact, faiss, not 'fast'"),
-        ("trained", ["--set", "recall=2"], "recall must be above 0 and at most 1, not 2.0"),
-        ("trained", ["--set", "probes=-1"], "probes must be at least 0, not -1"),
-        ("trained", ["--set", "lists=31"], "must be at most 30, the number of items"),
-        ("trained", ["--set", "nlist=3"], "no setting 'nlist' (did you mean 'lists'?); choose one of index, lists"),
+        ("trained", ["--set", "recall=2"], "recall must be above 0"),
+        ("trained", ["--set", "lists=31"], "must be at most 30"),
+        ("trained", ["--set", "nlist=3"], "did you mean 'lists'?"),
         ("counted", [], "pop has no item vectors"),
     ],
 )
 def test_what_can_t_be_indexed_is_an_input_error(
     request: pytest.FixtureRequest, tmp_path: Path, run: str, options: list[str], message: str
 ) -> None:
-    done = command("export", request.getfixturevalue(run), "--index", tmp_path / "x.faiss", *options)
-    assert (done.code, message in done.err) == (2, True), done.err
+    folder = request.getfixturevalue(run)
+    assert message in refused("export", folder, "--index", tmp_path / "x.faiss", *options)
     assert listed(tmp_path) == []
 
 
 @pytest.mark.process
 def test_the_server_uses_the_index_of_the_run(trained_with_index: Path) -> None:
-    expected = [one.item for one in Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5)]
+    expected = items_of(Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5))
     with serving(trained_with_index, onnx=True) as server:
         (said,) = server.said("serving")
         assert (said["by"], said["search"], said["recall"]) == ("onnx", "faiss", 1)

@@ -85,7 +85,7 @@ def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_task_that_always_dies_ends_the_work(cluster: Cluster) -> None:
-    with pytest.raises(RunFailed, match="Doomed: .* died 4 times"):
+    with pytest.raises(RunFailed, match=r"Doomed: .* died 4 times"):
         list(cluster.run(killed, [1], work="Doomed"))
 
 

@@ -47,8 +47,6 @@ def test_an_option_that_does_not_exist(shop: Recommender) -> None:
 
 
 def test_filters_and_fields(shop: Recommender) -> None:
-    answer = shop.recommend(["a", "b"], filter={"category": ["clothes", "kitchen"], "price": {"max": 30}})
-    assert sorted(scored(answer)) == [("b", 4.0), ("e", 4.0)]
     answer = shop.recommend(["a", "b"], k=1, filter={"category": "shoes"}, fields=["price", "category"])
     assert answer[0].fields == {"price": 35, "category": "shoes"}
     assert answer.as_json()["items"] == [
@@ -190,9 +188,8 @@ def test_a_filtered_faiss_search_finds_k_items_where_there_are_k() -> None:
         answer = rec.recommend(["i1", "i2"], k=k, filter=wanted, fields=["size"])
         assert len(answer) == k
         assert all(one.fields is not None and one.fields["size"] <= share for one in answer)
-    for exclude in ("current", "seen"):
-        answer = rec.recommend(["i1", "i2"], k=50, exclude=exclude)
-        assert (len(answer), "i2" in items_of(answer)) == (50, False)
+    answer = rec.recommend(["i1", "i2"], k=50, exclude="seen")
+    assert (len(answer), "i2" in items_of(answer)) == (50, False)
     small = {"size": [1, 2]}  # few enough to be scored one by one
     assert items_of(rec.recommend(["i1"], filter=small)) == [one.item for one in exact.recommend(["i1"], filter=small)]
 

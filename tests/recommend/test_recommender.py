@@ -1,6 +1,5 @@
 """Recommender: scores, items left out, unknown and popular items, refused input, and runs on disk."""
 
-import json
 import math
 import random
 from dataclasses import replace
@@ -27,7 +26,7 @@ from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
 from posrec.runs.run import Run, load_run
 from tests.fixtures import QUICK, run_of
-from tests.helpers import command, items_of, listed
+from tests.helpers import items_of, listed
 
 
 def scored(answer) -> list[tuple[str, float]]:
@@ -105,10 +104,9 @@ def test_k_below_1_is_refused(shop: Recommender, k: object) -> None:
         shop.recommend(["a"], k=k)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("k", [6, 10**9])
-def test_k_above_the_number_of_items_gives_all_of_them(shop: Recommender, k: int) -> None:
-    assert shop.recommend(["a"], k=k) == shop.recommend(["a"], k=5)
-    assert len(shop.recommend(["x"], k=k)) == 5
+def test_k_above_the_number_of_items_gives_all_of_them(shop: Recommender) -> None:
+    assert shop.recommend(["a"], k=10**9) == shop.recommend(["a"], k=5)
+    assert len(shop.recommend(["x"], k=10**9)) == 5
 
 
 @pytest.mark.parametrize(
@@ -217,8 +215,6 @@ def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
     assert again.recommend(["x"]) == rec.recommend(["x"])
     assert again.run.metrics == rec.run.metrics
     assert again.run.metrics["samples"] == len(small.test)
-    evaluated = command("evaluate", tmp_path / "kept", small.path, "--json")
-    assert json.loads(evaluated.out)["mrr@20"] == pytest.approx(rec.run.metrics["mrr@20"])
 
 
 def test_save_overwrites_only_a_run_folder_and_only_if_asked(shop_run: Run, trained: Path, tmp_path: Path) -> None:

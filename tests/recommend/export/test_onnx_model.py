@@ -5,13 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from posrec.errors import InputError, RunFailed
-from posrec.models.base import SessionModel
-from posrec.models.posrec import PosRecConfig
 from posrec.models.registry import MODELS
-from posrec.nn.batch import SessionBatch
 from posrec.recommend.rank.encoder import OnnxModel
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
@@ -29,23 +25,6 @@ def run_and_file(request: pytest.FixtureRequest) -> tuple[Path, Path]:
     names = ("trained", "exported") if request.param == "posrec" else ("trained_plus", "exported_plus")
     run, file = map(request.getfixturevalue, names)
     return run, file
-
-
-@pytest.mark.parametrize("longest", [1, 2, 9, 10])
-@pytest.mark.parametrize("sessions", [1, 2, 33])
-def test_the_same_scores_for_any_batch_and_length(run_and_file: tuple[Path, Path], longest: int, sessions: int) -> None:
-    trained, exported = run_and_file
-    model, runtime = load_run(trained).model, OnnxModel(exported, threads=1)
-    torch.manual_seed(longest * 100 + sessions)
-    items = [torch.randint(1, 6, (int(torch.randint(1, longest + 1, ())),)).tolist() for _ in range(sessions)]
-    batch = SessionBatch.of([[1 + n % 30 for n in range(longest)], *items][:sessions])
-    with torch.inference_mode():
-        assert torch.allclose(runtime.scores(batch), model.scores(batch), atol=1e-4)
-        assert torch.allclose(runtime.session_vectors(batch), model.session_vectors(batch), atol=1e-4)
-        best, numbers = runtime.top(batch, 7)
-        values, columns = model.scores(batch).topk(7)
-    assert torch.allclose(best, values, atol=1e-4)
-    assert torch.equal(numbers, columns + 1)
 
 
 def test_the_file_has_metadata_and_k_is_optional(exported: Path) -> None:
@@ -96,27 +75,6 @@ def test_a_file_with_other_scores_is_not_kept(
     monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
     with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
         onnx_model.export_onnx(load_run(request.getfixturevalue(run)), tmp_path / "out.onnx")
-    assert listed(tmp_path) == []
-
-
-class FixedBatch(SessionModel):
-    """The latest item's vector; `len` makes the exporter take the number of sessions as a constant."""
-
-    def __init__(self) -> None:
-        super().__init__(12, PosRecConfig(max_length=4))
-        self.table = nn.Embedding(13, 6)
-
-    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
-        return self.table(batch.items[:, 0]).view(len(batch.lengths), -1)
-
-    def item_vectors(self) -> torch.Tensor:
-        return self.table.weight[1:]
-
-
-def test_a_model_that_fixes_the_batch_size_is_not_exported(tmp_path: Path) -> None:
-    run = run_of(FixedBatch(), [], "fixed", tmp_path)
-    with pytest.raises(RunFailed, match=r"out.onnx was not written: fixed can't be exported"):
-        onnx_model.export_onnx(run, tmp_path / "out.onnx")
     assert listed(tmp_path) == []
 
 

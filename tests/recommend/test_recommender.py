@@ -202,8 +202,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained
     alone = [by_scores.ranker.rank([query])[0] for query in queries]
     for found in (alone, by_search.ranker.rank(queries)):
         for ranking, expected in zip(found, rankings, strict=True):
-            assert [number for number, _ in ranking] == [number for number, _ in expected]
-            assert [score for _, score in ranking] == pytest.approx([score for _, score in expected], abs=1e-4)
+            assert ranking == [(number, pytest.approx(score, abs=1e-4)) for number, score in expected]
 
 
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_chunks_are_answered_as_all_sessions_together(
     assert (len(moves) >= 7, moves == sorted(moves), moves[-1]) == (True, True, (total, total))
     rows = rows_of(tmp_path / out)
     answers = Recommender.load(trained).recommend(SESSIONS, 4)
-    assert [row["items"] for row in rows] == [items_of(answer) for answer in answers]
+    assert [row["items"] for row in rows] == list(map(items_of, answers))
     assert [str(row["id"]) for row in rows] == [str(number) for number in range(1, len(SESSIONS) + 1)]
     assert counts == {"sessions": 100, "unknown": 1, "popular": 1}
     assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]

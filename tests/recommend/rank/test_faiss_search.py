@@ -14,36 +14,27 @@ from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
 from tests.helpers import command, items_of, listed, refused
+from tests.recommend.rank.test_own_items import clusters
 from tests.server.server_process import serving
 
 faiss = pytest.importorskip("faiss")
+TABLE, SESSIONS = clusters(20_000)
 
 
-@pytest.fixture(scope="module")
-def clusters() -> tuple[np.ndarray, np.ndarray]:
-    """20,000 items in 200 clusters, and sessions near some of them."""
-    draw = np.random.default_rng(0)
-    centres = draw.standard_normal((200, 16))
-    table = centres[draw.integers(0, 200, 20_000)] + 0.4 * draw.standard_normal((20_000, 16))
-    sessions = table[draw.integers(0, 20_000, 100)] + 0.2 * draw.standard_normal((100, 16))
-    return table.astype(np.float32), sessions.astype(np.float32)
-
-
-def counted_recall(search: FaissSearch, table: np.ndarray, sessions: np.ndarray) -> float:
+def counted_recall(search: FaissSearch) -> float:
     """By sorting all scores."""
     hits = 0
-    for session, ((_, columns), _) in zip(sessions, search.search(sessions, [20] * len(sessions)), strict=True):
-        hits += len(set(np.argsort(-(table @ session))[:20].tolist()) & set(columns.tolist()))
-    return hits / (20 * len(sessions))
+    for session, ((_, columns), _) in zip(SESSIONS, search.search(SESSIONS, [20] * len(SESSIONS)), strict=True):
+        hits += len(set(np.argsort(-(TABLE @ session))[:20].tolist()) & set(columns.tolist()))
+    return hits / (20 * len(SESSIONS))
 
 
-def test_the_probes_follow_from_the_recall(clusters: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = clusters
+def test_the_probes_follow_from_the_recall() -> None:
     probes = []
     for wanted in (0.5, 0.9, 0.995):
-        index, found = build(table, sessions, IndexSettings("faiss", recall=wanted, lists=128))
+        index, found = build(TABLE, SESSIONS, IndexSettings("faiss", recall=wanted, lists=128))
         assert found >= wanted
-        assert found == pytest.approx(counted_recall(FaissSearch(table, index), table, sessions))
+        assert found == pytest.approx(counted_recall(FaissSearch(TABLE, index)))
         probes.append(index.nprobe)
     assert probes == sorted(probes)
     assert probes[0] < probes[-1] <= 128
@@ -57,17 +48,16 @@ def test_a_small_index_is_built_without_warnings(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-def test_scores_are_exact_and_sorted_for_each_k(clusters: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = clusters
-    index, share = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-    assert (index.nprobe, index.nlist, share < 0.9) == (1, 128, True)
+def test_scores_are_exact_and_sorted_for_each_k() -> None:
+    index, share = build(TABLE, SESSIONS, IndexSettings("faiss", recall=1, lists=128, probes=1))
+    assert (index.nprobe, index.nlist, share < 1) == (1, 128, True)
     wanted = [1, 7, 5000]  # more than one list holds
-    found = FaissSearch(table, index).search(sessions[:3], wanted)
-    for session, k, ((scores, columns), _) in zip(sessions[:3], wanted, found, strict=True):
+    found = FaissSearch(TABLE, index).search(SESSIONS[:3], wanted)
+    for session, k, ((scores, columns), _) in zip(SESSIONS[:3], wanted, found, strict=True):
         assert len(set(columns.tolist())) == len(columns) == k
-        assert np.allclose(scores, table[columns] @ session, rtol=1e-5)
+        assert np.allclose(scores, TABLE[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()
-    assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so every item was scored
+    assert columns.tolist() == np.argsort(-(TABLE @ session))[:5000].tolist()  # so every item was scored
 
 
 def read_back(run: Run, path: Path) -> FaissSearch:

@@ -118,8 +118,6 @@ def test_what_can_t_be_indexed_is_an_input_error(
 def test_the_server_uses_the_index_of_the_run(trained_with_index: Path) -> None:
     expected = items_of(Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5))
     with serving(trained_with_index, onnx=True) as server:
-        (said,) = server.said("serving")
-        assert (said["by"], said["search"], said["recall"]) == ("onnx", "faiss", 1)
         about = server.ask("GET", "/v1/run").json()
         assert (about["search"], about["recall"]) == ("faiss", 1)
         assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected

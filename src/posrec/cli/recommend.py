@@ -207,8 +207,10 @@ def listed_ids(path: Path | None, run: Path) -> list[str] | None:
 
 
 def parse_filters(texts: list[str]) -> dict[str, Any] | None:
-    """>>> parse_filters(["category=tents,mats", "price<200", "price>=10", "brand!=own"])
-    {'category': ['tents', 'mats'], 'price': {'below': 200.0, 'min': 10.0}, 'brand': {'not': ['own']}}"""
+    """
+    >>> parse_filters(["category=tents,mats", "price<200", "price>=10", "brand!=own"])
+    {'category': ['tents', 'mats'], 'price': {'below': 200.0, 'min': 10.0}, 'brand': {'not': ['own']}}
+    """
     conditions: dict[str, Any] = {}
     for text in texts:
         if text.lstrip().startswith("{"):
@@ -248,8 +250,10 @@ def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
 
 
 def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
-    """>>> parse_diversify("0.3"), parse_diversify("brand"), parse_diversify("brand:2")
-    (0.3, 'brand', {'column': 'brand', 'most': 2})"""
+    """
+    >>> parse_diversify("0.3"), parse_diversify("brand"), parse_diversify("brand:2")
+    (0.3, 'brand', {'column': 'brand', 'most': 2})
+    """
     if text is None:
         return None
     try:

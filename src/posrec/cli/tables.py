@@ -102,8 +102,10 @@ def settings_table(title: str, own: list[tuple[str, Any, str]], training: list[t
 
 
 def without_markdown(text: str) -> str:
-    """>>> without_markdown("see [the page](terms.md) of `posrec models` ([more](models.md))")
-    'see the page of posrec models'"""
+    """
+    >>> without_markdown("see [the page](terms.md) of `posrec models` ([more](models.md))")
+    'see the page of posrec models'
+    """
     text = re.sub(r" ?\(\[[^\]]*\]\([^)]*\)\)", "", text)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "")
 

@@ -81,10 +81,10 @@ class Cluster:
         in_order: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
-        """Run `function(input)` for every input as a task of its own; yield inputs and their results.
+        """Run `function(input)` for every input as a task of its own; yield inputs with results.
 
-        Inputs are taken from the iterable only as tasks end, so that there may be any number. A task
-        whose process or machine dies is run again up to RETRIES times. An error that `function` raises
+        Inputs are taken from the iterable only as tasks end, so that there may be any number. A
+        task whose process or machine dies is run again up to RETRIES times. An error of `function`
         is raised here; then, or if the iteration is left early, the other tasks are cancelled.
 
         Args:
@@ -184,7 +184,7 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
 
     Args:
         address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
-            outside, or "auto" for the one on this machine; by default RAY_ADDRESS, or else a new one.
+            outside, or "auto" for the one on this machine; by default RAY_ADDRESS, else a new one.
         workers: tasks at a time in a new local cluster; by default one for each core.
     """
     for name, value in QUIET.items():

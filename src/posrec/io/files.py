@@ -162,7 +162,7 @@ def write_tensors(
     blocks: "Iterable[Tensor]",
     about: dict[str, Any],
 ) -> None:
-    """Replace a safetensors file by one with tensors of these dtypes and shapes. Their content comes
+    """Replace a safetensors file by one with tensors of these dtypes and shapes. The content comes
     in blocks of rows, so that it need not be in memory as a whole, as the library wants it."""
     import torch
 
@@ -188,7 +188,7 @@ def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 
 
 def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """The tensors, and the note beside them. `content` is that of the file `path`, which errors name.
+    """The tensors, and the note beside them. `content` is that of the file `path`.
 
     It is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that
     is cut short ends the process with SIGBUS.

@@ -229,8 +229,8 @@ class Plan:
     def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
         """The list with some places given to new items: never the first, nor those of pinned items.
 
-        A new item is drawn in proportion to 1 / rank, by the session alone, so that the same session
-        gets the same list. Without a known click every draw is new, and all items are alike.
+        A new item is drawn in proportion to 1 / rank, by the session alone, so that the same
+        session gets the same list. Without a known click every draw is new, and all are alike.
         """
         draw = Random(str(session.numbers) if session.numbers else None)
         wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(answer.pinned, 1))

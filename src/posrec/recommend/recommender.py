@@ -95,9 +95,9 @@ class Recommender:
         Args:
             run: A folder written by `posrec train`, `posrec compare` or `Recommender.save`.
             device: "auto" (a GPU where there is one), "cpu" or "cuda".
-            spec: For a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`.
-            encoding: For an encoding of your own: the encoding, or `"my_encoding.py:nearness"`. Names
-                in the run folder are never used, so no unknown code is run.
+            spec: For a model of your own: its ModelSpec, or its name, `"my_model.py:MY_SPEC"`.
+            encoding: For an encoding of your own: the encoding, or `"my_encoding.py:nearness"`.
+                Names in the run folder are never used, so no unknown code is run.
 
         Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """

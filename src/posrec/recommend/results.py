@@ -22,10 +22,10 @@ class Recommendation:
 
     Attributes:
         item: The raw item id.
-        score: The model's score; the higher, the better. With posrec-plus it is the logarithm of the
-            probability that the item is clicked next; scores of other models compare the items of
-            one session only. For popular items it is the number of clicks in training, for similar
-            items a cosine.
+        score: The model's score; the higher, the better. With posrec-plus it is the logarithm of
+            the probability that the item is clicked next; scores of other models compare the items
+            of one session only. For popular items it is the number of clicks in training, for
+            similar items a cosine.
         title: The item's title, where the vocabulary has one.
         fields: The item's columns that were asked for, by name; None if none were.
         pinned: Whether the request pinned it.

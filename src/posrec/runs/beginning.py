@@ -34,7 +34,7 @@ def run_config(name: str, model_config: Any, settings: Any, data: PreparedDatase
 
 
 def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
-    """Whether `path` holds no run yet; an error if one there is not to be resumed, or is another."""
+    """Whether `path` holds no run yet; an error if one there can't or shall not be resumed."""
     if (path / RUN).exists():
         if not resume:
             raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")

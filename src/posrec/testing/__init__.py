@@ -1,10 +1,12 @@
 """`check_model`: the contract of all models, as checks for a model of your own.
 
-from posrec.testing import check_model
-from recency import RECENCY
+    from posrec.testing import check_model
+    from recency import RECENCY
 
-def test_recency() -> None:
-    check_model(RECENCY)
+    def test_recency() -> None:
+        check_model(RECENCY)
+
+Each check is a function of a ModelSpec that raises an AssertionError.
 """
 
 import random

@@ -27,7 +27,7 @@ K = 20  # the default of the input `k`
 
 
 class Exported(nn.Module):
-    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], and fields of OwnItems."""
+    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], fields of OwnItems."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Opening a run folder to recommend from it: without torch if the run has an export, else with torch.
+"""Opening a run folder to recommend from it: without torch if the run has an export.
 
 A complete run can still be useless: weights that are not numbers, a setting that makes every score
 infinite. So `try_out` ranks a few sessions and checks the answers.

@@ -45,8 +45,8 @@ class VectorSearch:
     ) -> list[tuple[Best, float]]:
         """The best items for session vectors [B, d], and each session's log Z over all items.
 
-        Session i gets `wanted[i]` items, the best first, of those that `masks[i]` allows; log Z is 0
-        where it is not wanted.
+        Session i gets `wanted[i]` items, the best first, of those that `masks[i]` allows. log Z is
+        0 where it is not wanted.
         """
         raise NotImplementedError
 

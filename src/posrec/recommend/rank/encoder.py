@@ -1,6 +1,6 @@
-"""What turns sessions into vectors for a search: arrays in, arrays out, so that torch is not needed.
+"""What turns sessions into vectors for a search: arrays in, arrays out, without torch.
 
-`OnnxModel` runs an ONNX file: that of `posrec export RUN --onnx FILE`, or the network.onnx of a run.
+`OnnxModel` runs the file of `posrec export RUN --onnx FILE`, or the network.onnx of a run.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.rando
 
 
 class OnnxModel:
-    """A SessionEncoder from an ONNX file; it can also score every item if the file has that output."""
+    """A SessionEncoder from an ONNX file; it can score every item if the file has that output."""
 
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
         """`file` is an ONNX file, or its content."""

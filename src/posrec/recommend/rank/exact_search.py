@@ -32,8 +32,8 @@ Rounded = npt.NDArray[np.int32]
 
 
 class ExactSearch(VectorSearch):
-    """Over item vectors [n, d] on the CPU. `rounded` is the file of the same vectors in 8 bits, if it
-    exists; `cores` may be used for one search.
+    """Over item vectors [n, d] on the CPU. `rounded` is the file of the same vectors in 8 bits, if
+    there is one; `cores` may be used for one search.
 
     log Z is summed up from the rounded products, with those of the items scored again replaced by
     the exact ones. If R is the share of Z from the rounded ones, its error is at most
@@ -89,8 +89,8 @@ class ExactSearch(VectorSearch):
 
 
 def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
-    """Of rounded scores [B, n'] the items that may be among the best, as rows, in order, and columns;
-    and the bars [B] that no other item's rounded score exceeds.
+    """Of rounded scores [B, n'] the bars [B] that no item exceeds but those that may be among the
+    best; and these items as rows, in order, and columns.
 
     A row has no items where too many would be needed: so many scores are equal, or so few allowed.
     """
@@ -130,7 +130,7 @@ class RoundedItems:
         self.error = error + np.float32(ROUNDING) * self.longest
 
     def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], their unit [B], and the bound on their error [B].
+        """The scores of the rounded vectors [B, n'], their unit [B], the bound on their error [B].
 
         n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for the
         rounded v' = v - f and x' = x - e,
@@ -158,7 +158,7 @@ def is_signed(items: int, d: int) -> bool:
 
 
 def rounded_items(table: Floats) -> bytes | None:
-    """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the item vectors, rounded by one step.
+    """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the items, rounded by one step.
     None where they can't be rounded (none, too many, not finite), or ONNX is not installed."""
     if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
         return None

@@ -1,4 +1,4 @@
-"""Ranking by torch: a model as a SessionEncoder, its vectors as arrays, and a ranker by all scores."""
+"""Ranking by torch: a model as a SessionEncoder, its vectors as arrays, a ranker by all scores."""
 
 from collections.abc import Sequence
 from typing import Any

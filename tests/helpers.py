@@ -101,6 +101,25 @@ class RecordingProgress(Progress):
         self.moves.append((work, done, total))
 
 
+def items_of(answer: Iterable[Any]) -> list[str]:
+    """The ids of recommendations, in their order."""
+    return [one.item for one in answer]
+
+
+def assert_alike(answers: Iterable[Any], others: Iterable[Any], within: float) -> None:
+    """The same items in the same order, and the same scores but for rounding."""
+    for ours, theirs in zip(answers, others, strict=True):
+        assert items_of(ours) == items_of(theirs)
+        assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=within)
+
+
+def refused(*words: object) -> str:
+    """What `posrec WORDS` says about input that it refuses, in a line or two."""
+    done = command(*words)
+    assert (done.code, len(done.err.splitlines()) <= 2) == (2, True), done.err
+    return done.err
+
+
 def fitted(
     data: PreparedDataset, model: Any, out: Path, settings: dict[str, Any] | None = None, **options: Any
 ) -> tuple[Run, Evaluation]:

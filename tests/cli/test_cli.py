@@ -15,7 +15,16 @@ import pytest
 
 import posrec
 from posrec import cli
-from tests.helpers import command, heed_interrupts, listed, own_process, small_shop, started, write_log
+from tests.helpers import (
+    command,
+    heed_interrupts,
+    listed,
+    own_process,
+    refused,
+    small_shop,
+    started,
+    write_log,
+)
 
 
 @pytest.fixture
@@ -26,11 +35,8 @@ def log(tmp_path: Path) -> Path:
 def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "shop"
     done = command("prepare", log, "--format", "csv", "--out", out)
-    assert done.code == 0
-    assert "read" in done.out
-    assert "Look at it with: posrec stats" in done.out
-    assert "samples in 27 sessions" in done.out
-    assert "clicks.csv: column 'session_id' read as the session" in done.err
+    assert (done.code, "samples in 27 sessions" in done.out) == (0, True)
+    assert "'session_id' read as the session" in done.err
     table = command("stats", out)
     assert (table.code, "fingerprint" in table.out) == (0, True)
     figures = json.loads(command("stats", out, "--json").out)
@@ -51,8 +57,7 @@ def test_demo(tmp_path: Path) -> None:
 def test_the_demo_leaves_other_peoples_files_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "clicks.csv").write_text("precious")
-    done = command("demo", "--prepare-only", "--out", tmp_path / "mine")
-    assert (done.code, "is not an earlier demo" in done.err) == (2, True)
+    assert "is not an earlier demo" in refused("demo", "--prepare-only", "--out", tmp_path / "mine")
     assert (tmp_path / "mine" / "clicks.csv").read_text() == "precious"
 
 
@@ -113,18 +118,6 @@ def test_help_is_grouped_and_ends_with_an_example(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COMP_WORDS", "posrec rec")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert command().out.split() == ["recommend"]
-
-
-def test_brackets_in_file_names_are_printed_as_they_are(tmp_path: Path) -> None:
-    folder = tmp_path / "[red]a[bold]:smile:"
-    folder.mkdir()
-    log = write_log(folder / "[blue]c.csv", small_shop())
-    done = command("prepare", log, "--format", "csv", "--out", folder / "out [green]")
-    assert done.code == 0, done.err
-    assert "[red]a[bold]:smile:/out [green]" in done.out
-    missing = command("prepare", log, "--format", "csv", "--out", folder / "new", "--item-column", "[/]")
-    assert missing.code == 2
-    assert "[red]a[bold]:smile:/[blue]c.csv has no column '[/]' (--item-column)" in missing.err
 
 
 BAR = """

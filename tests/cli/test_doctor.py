@@ -3,16 +3,13 @@
 import json
 import tomllib
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 import torch
 
 import posrec
 from posrec import doctor as diagnosis
-from tests.helpers import command
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers import ROOT, command
 
 
 def test_it_shows_versions_devices_and_extras() -> None:
@@ -21,11 +18,8 @@ def test_it_shows_versions_devices_and_extras() -> None:
     found = json.loads(done.out)
     assert (found["posrec"], found["threads"]) == (posrec.__version__, torch.get_num_threads())
     assert {one["name"]: one["version"] for one in found["required"]}["torch"] == metadata.version("torch")
-    assert found["memory"] > 2**28
-    assert found["free_disk"] > 0
-    shown = command("doctor").out
-    assert "usable cores" in shown
-    assert f"{metadata.version('polars')} (posrec needs >=" in shown
+    assert min(found["memory"], found["free_disk"]) > 0
+    assert f"{metadata.version('polars')} (posrec needs >=" in command("doctor").out
 
 
 def test_every_extra_of_the_package_is_described() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import posrec
-from tests.helpers import command, listed, own_process, small_shop, write_lines, write_log
+from tests.helpers import command, listed, own_process, refused, small_shop, write_lines, write_log
 
 
 def shop_log(path: Path) -> Path:
@@ -47,26 +47,23 @@ def test_the_command_and_python_agree(tmp_path: Path) -> None:
     assert sorted(set(data.target_weights.tolist())) == [1, 5]
     assert listed(tmp_path) == ["a", "a.bad-lines.jsonl", "b", "b.bad-lines.jsonl", "klicks.tsv"]
     assert (tmp_path / "a.bad-lines.jsonl").read_text() == (tmp_path / "b.bad-lines.jsonl").read_text()
-    assert "klicks.tsv: read as tsv, a header with a tab between the fields" in done.err
-    assert "2 of 400 lines (0.50%) are broken and were left out; the first:" in done.err
-    assert "kept 298 of 398 rows: events view, purchase" in done.err
+    for words in ("read as tsv", "2 of 400 lines (0.50%) are broken", "kept 298 of 398 rows"):
+        assert words in done.err
     assert "100 train samples in 100 sessions, no test part; 5 items." in done.out
 
 
 def test_a_dataset_without_a_test_part_is_trained_and_not_evaluated(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(60))
     assert command("prepare", log, "--no-test", "--out", tmp_path / "shop").code == 0
-    words = "--model posrec --protocol refit --epochs 1 --set d=8 --device cpu --no-export"
-    done = command("train", tmp_path / "shop", "--out", tmp_path / "run", *words.split())
-    assert (done.code, "Traceback" in done.err) == (0, False)
-    assert f"{tmp_path / 'shop'} has no test part, so the run was not evaluated" in done.err
+    options = "--model posrec --protocol refit --epochs 1 --set d=8 --device cpu --no-export"
+    done = command("train", tmp_path / "shop", "--out", tmp_path / "run", *options.split())
+    assert (done.code, "the run was not evaluated" in done.err) == (0, True)
     assert done.out.startswith("The run is in")
-    for refused in (
-        command("evaluate", tmp_path / "run", tmp_path / "shop"),
-        command("compare", tmp_path / "shop", "--models", "pop,spop", "--out", tmp_path / "comparison"),
+    for words in (
+        ("evaluate", tmp_path / "run", tmp_path / "shop"),
+        ("compare", tmp_path / "shop", "--models", "pop,spop", "--out", tmp_path / "comparison"),
     ):
-        assert refused.code == 2
-        assert "has no test part to evaluate on, because it was prepared with --no-test" in refused.err
+        assert "it was prepared with --no-test" in refused(*words)
     shown = json.loads(command("stats", tmp_path / "shop", "--json").out)
     assert (shown["test_samples"], shown["test_sessions"], shown["train_sessions"]) == (0, 0, 60)
     assert command("stats", tmp_path / "shop").code == 0

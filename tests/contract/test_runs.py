@@ -2,22 +2,17 @@
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from posrec.data.dataset import PreparedDataset
 from posrec.demo.shop import make_demo
 from posrec.errors import RunStopped
-from posrec.evaluation.evaluate import Evaluation
-from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors
-from posrec.models.registry import ModelSpec
-from posrec.progress import Progress, SilentProgress
-from posrec.runs.run import Run
+from posrec.progress import SilentProgress
 from posrec.testing import TRAINING, known_settings, same
 from tests.contract.models import MODELS, TRAINED
-from tests.helpers import chain_shop
+from tests.helpers import chain_shop, fitted, slowly
 
 # Shallow, because a hundred steps teach a deep model little more than what is popular.
 SHALLOW = {"d": 32, "hidden": 32, "layers": 1, "heads": 2, "batch_size": 128, "dropout": 0.0}
@@ -29,14 +24,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     made = chain_shop(tmp_path_factory.mktemp("chain"), seed=0, sessions=120, new_items=3)
     assert made.train_items < len(made.vocabulary)
     return made
-
-
-def fit(
-    spec: ModelSpec, data: PreparedDataset, out: Path, progress: Progress | None = None, **changes: Any
-) -> tuple[Run, Evaluation]:
-    resume = changes.pop("resume", False)
-    settings = known_settings(spec, {**TRAINING, **changes})
-    return fit_run(data, spec, out, settings, "cpu", resume, progress or SilentProgress(), export=False)
 
 
 class Interrupting(SilentProgress):
@@ -53,17 +40,15 @@ class Interrupting(SilentProgress):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("posrec", "posrec-plus", "gru4rec", "own") else pytest.param(name, marks=pytest.mark.slow)
-        for name in TRAINED
-    ],
+    [name if name in ("posrec", "posrec-plus", "gru4rec", "own") else slowly(name) for name in TRAINED],
 )
 def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(name: str, data: PreparedDataset, tmp_path: Path) -> None:
     spec = MODELS[name]
-    fit(spec, data, tmp_path / "whole")
+    settings = known_settings(spec, TRAINING)
+    fitted(data, spec, tmp_path / "whole", settings)
     with pytest.raises(RunStopped):
-        fit(spec, data, tmp_path / "cut", Interrupting(after=3))
-    fit(spec, data, tmp_path / "cut", resume=True)
+        fitted(data, spec, tmp_path / "cut", settings, progress=Interrupting(after=3))
+    fitted(data, spec, tmp_path / "cut", settings, resume=True)
     assert same(*(load_tensors(tmp_path / name / WEIGHTS)[0] for name in ("whole", "cut")))
 
 
@@ -75,7 +60,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 @pytest.fixture(scope="module")
 def popular(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    return fit(MODELS["pop"], shop, tmp_path_factory.mktemp("pop") / "run")[1].metrics
+    return fitted(shop, MODELS["pop"], tmp_path_factory.mktemp("pop") / "run")[1].metrics
 
 
 @pytest.mark.slow  # it trains every model: minutes
@@ -84,6 +69,6 @@ def test_it_beats_what_is_popular_on_the_demo_shop(
     name: str, shop: PreparedDataset, popular: dict[str, float], tmp_path: Path
 ) -> None:
     spec = MODELS[name]
-    _, outcome = fit(spec, shop, tmp_path / "run", **SHALLOW)
+    _, outcome = fitted(shop, spec, tmp_path / "run", known_settings(spec, {**TRAINING, **SHALLOW}))
     for metric in ("recall@20", "mrr@20"):
         assert outcome.metrics[metric] > 1.5 * popular[metric]

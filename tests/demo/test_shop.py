@@ -54,26 +54,21 @@ def test_the_same_shop_every_time(tmp_path: Path) -> None:
 def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
     """The process as the module's docstring describes it, for one session of catalogue numbers."""
     catalogue, chances = shop.catalogue, Counter[int]()
-    first, last, n = session[0], session[-1], len(session)
-    per_line = catalogue.colours * catalogue.sizes
-    line = lambda item: item // per_line  # noqa: E731
-    colour = lambda item: item // catalogue.sizes % catalogue.colours  # noqa: E731
-    size = lambda item: item % catalogue.sizes  # noqa: E731
-
+    n = len(session)
+    line, colour, size = catalogue.features(session[0])
+    last_line, _, last_size = catalogue.features(session[-1])
     intention, back, wander = 0.40 * 0.8 ** (n - 1), 0.15 if n > 1 else 0.0, 0.15
     drift = 1 - intention - back - wander
     for item in range(catalogue.items):
         chances[item] += wander * float(shop.popularity[item])
-    companions = [int(item) for item in shop.companions[first]]
-    for item, weight in zip(companions, shop.companion_weights, strict=True):
-        # Its line in the other size, or its category (six lines) in its colour and size.
-        other_size = line(item) == line(first) and size(item) != size(first)
-        sister = line(item) != line(first) and line(item) // 6 == line(first) // 6 and size(item) == size(first)
-        assert other_size or sister
-        assert colour(item) == colour(first)
+    for item, weight in zip(shop.companions[session[0]].tolist(), shop.companion_weights, strict=True):
+        # The line in the other size, or the category (six lines) in the same colour and size.
+        its_line, its_colour, its_size = catalogue.features(item)
+        assert (its_line // 6, its_colour) == (line // 6, colour)
+        assert (its_line == line) == (its_size != size)
         chances[item] += intention * float(weight)
-    for related, weight in zip(shop.related[line(last)], (0.5, 0.3, 0.2), strict=True):
-        chances[int(related) * per_line + colour(first) * catalogue.sizes + size(last)] += drift * weight
+    for related, weight in zip(shop.related[last_line].tolist(), (0.5, 0.3, 0.2), strict=True):
+        chances[catalogue.number(related, colour, last_size)] += drift * weight
     if n > 1:
         weights = [2] + [1] * (n - 2)
         for item, weight in zip(session[:-1], weights, strict=True):

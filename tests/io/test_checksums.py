@@ -12,7 +12,7 @@ import pytest
 from posrec.errors import InputError
 from posrec.io import FolderReader, changing, write_checksums, write_text
 from posrec.runs.run import FILES
-from tests.helpers import command
+from tests.helpers import refused
 
 
 @pytest.fixture
@@ -34,17 +34,15 @@ def test_files_are_read_as_they_were_recorded_or_not_at_all(folder: Path) -> Non
     reader = FolderReader(folder)
     assert reader.read("a") == b"a" * 100
     assert (reader.has("a"), reader.has("c")) == (True, False)
-    with pytest.raises(InputError, match=r"c is not listed in checksums\.json"):
+    with pytest.raises(InputError, match="c is not listed"):
         reader.read("c")
     reader.check_rest()
-    write_text(folder / "b", "x" * 100)  # the same size
-    with pytest.raises(InputError, match=r"b does not match checksums\.json"):
-        FolderReader(folder).check_rest()
-    write_text(folder / "b", "b" * 99)
-    with pytest.raises(InputError, match=r"b does not match checksums\.json"):
-        FolderReader(folder).check_rest()
+    for content in ("x" * 100, "b" * 99):
+        write_text(folder / "b", content)
+        with pytest.raises(InputError, match="b does not match"):
+            FolderReader(folder).check_rest()
     (folder / "b").unlink()
-    with pytest.raises(InputError, match=r"b is missing; the folder is damaged"):
+    with pytest.raises(InputError, match="b is missing"):
         FolderReader(folder).check_rest()
 
 
@@ -102,13 +100,10 @@ def test_a_run_of_which_any_file_was_changed_is_refused(trained: Path, tmp_path:
     content = bytearray((run / name).read_bytes())
     content[-2] ^= 1
     (run / name).write_bytes(content)
-    done = command("recommend", run, "i1")
-    assert done.code == 2
-    assert f"{name} does not match checksums.json" in done.err
+    assert f"{name} does not match checksums.json" in refused("recommend", run, "i1")
 
 
 def test_a_run_that_was_copied_without_its_checksums_is_refused(trained: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "checksums.json").unlink()
-    done = command("recommend", run, "i1")
-    assert (done.code, "is unfinished or was copied in part" in done.err) == (2, True)
+    assert "copied in part" in refused("recommend", run, "i1")

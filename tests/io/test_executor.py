@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_task_that_always_dies_ends_the_work(cluster: Cluster) -> None:
-    with pytest.raises(RunFailed, match="Doomed: the process of a task died 4 times, probably for lack of memory"):
+    with pytest.raises(RunFailed, match=r"Doomed: .* died 4 times"):
         list(cluster.run(killed, [1], work="Doomed"))
 
 
@@ -105,7 +106,7 @@ def either(given: Path | int) -> object:
 
 @pytest.mark.slow
 def test_what_can_never_start_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(InputError, match="a task needs 1 core and 1 GPUs, and the Ray cluster has 2 and 0"):
+    with pytest.raises(InputError, match="a task needs 1 core and 1 GPUs"):
         list(cluster.run(halved, [2], work="Halving", gpus=1))
 
 
@@ -128,8 +129,6 @@ with ray_cluster(workers=1) as cluster:
 
 @pytest.mark.slow
 def test_an_interrupt_ends_the_work_and_the_cluster(tmp_path: Path) -> None:
-    import subprocess
-
     marker = tmp_path / "slow"
     line = [sys.executable, "-c", INTERRUPTED, str(marker)]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
@@ -149,13 +148,13 @@ def test_an_address_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         closed.bind(("127.0.0.1", 0))  # not listening
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         for given in (address, f"ray://{address}"):
-            with pytest.raises(InputError, match=f"no Ray cluster answers at {given} .*leave out --address"):
+            with pytest.raises(InputError, match=f"no Ray cluster answers at {given}"):
                 ray_cluster(given).__enter__()
         monkeypatch.setenv(ADDRESS, address)
         with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"):
             ray_cluster().__enter__()
     for given in ("nonsense", "host:", ":6379", "host:http"):
-        with pytest.raises(InputError, match=f"--address {given}: must be HOST:PORT, ray://HOST:PORT or auto"):
+        with pytest.raises(InputError, match=f"--address {given}: must be HOST:PORT"):
             ray_cluster(given).__enter__()
     with pytest.raises(InputError, match="--workers is for a new local cluster"):
         ray_cluster("127.0.0.1:6379", workers=2).__enter__()

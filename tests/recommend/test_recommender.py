@@ -1,6 +1,5 @@
 """Recommender: scores, items left out, unknown and popular items, refused input, and runs on disk."""
 
-import json
 import math
 import random
 from dataclasses import replace
@@ -27,7 +26,7 @@ from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
 from posrec.runs.run import Run, load_run
 from tests.fixtures import QUICK, run_of
-from tests.helpers import command
+from tests.helpers import items_of, listed
 
 
 def scored(answer) -> list[tuple[str, float]]:
@@ -72,7 +71,7 @@ def test_seen_items_are_left_out_however_long_ago(shop: Recommender) -> None:
 
 def test_allow_and_deny(shop: Recommender) -> None:
     assert scored(shop.recommend(["a", "b"], allow=["a", "c", "nonsense"])) == [("c", 11.0), ("a", 2.0)]
-    assert [one.item for one in shop.recommend(["a", "b"], deny={"c", "e", "nonsense"})] == ["b", "a", "d"]
+    assert items_of(shop.recommend(["a", "b"], deny={"c", "e", "nonsense"})) == ["b", "a", "d"]
     assert scored(shop.recommend(["a", "b"], allow=["a", "c"], deny=["c"])) == [("a", 2.0)]
     assert len(shop.recommend(["a", "b"], deny=[])) == 5
     assert scored(shop.recommend(["a"], allow=["f"])) == []
@@ -101,25 +100,24 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
 
 @pytest.mark.parametrize("k", [0, -1, True, 2.5, "3"])
 def test_k_below_1_is_refused(shop: Recommender, k: object) -> None:
-    with pytest.raises(InputError, match="it must be a whole number, 1 or more"):
+    with pytest.raises(InputError, match="whole number, 1 or more"):
         shop.recommend(["a"], k=k)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("k", [6, 10**9])
-def test_k_above_the_number_of_items_gives_all_of_them(shop: Recommender, k: int) -> None:
-    assert shop.recommend(["a"], k=k) == shop.recommend(["a"], k=5)
-    assert len(shop.recommend(["x"], k=k)) == 5
+def test_k_above_the_number_of_items_gives_all_of_them(shop: Recommender) -> None:
+    assert shop.recommend(["a"], k=10**9) == shop.recommend(["a"], k=5)
+    assert len(shop.recommend(["x"], k=10**9)) == 5
 
 
 @pytest.mark.parametrize(
     ("session", "message"),
     [
-        ("abc", "a session must be a list of item ids, not 'abc'"),
-        (None, "a session must be a list of item ids, not None"),
-        ([None], "must be text or a whole number, not None"),
-        ([1.5], "must be text or a whole number, not 1.5"),
-        ([True], "must be text or a whole number, not True"),
-        ([["a"], "b"], r"must be text or a whole number, not \['a'\]"),
+        ("abc", "a list of item ids, not 'abc'"),
+        (None, "a list of item ids, not None"),
+        ([None], "whole number, not None"),
+        ([1.5], "whole number, not 1.5"),
+        ([True], "whole number, not True"),
+        ([["a"], "b"], r"whole number, not \['a'\]"),
     ],
 )
 def test_anything_but_a_session_is_refused(shop: Recommender, session: object, message: str) -> None:
@@ -154,9 +152,9 @@ class FiveVectors(SessionModel):
 def test_similar_items_by_cosine(shop_run: Run) -> None:
     shop_run = replace(shop_run, load_model=FiveVectors(5, shop_run.model.config).eval)
     found = Recommender(shop_run, "cpu").similar_items("a", k=4)
-    assert [one.item for one in found[:1] + found[-1:]] == ["b", "d"]
+    assert items_of(found[:1] + found[-1:]) == ["b", "d"]
     assert [round(one.score, 4) for one in found] == [0.9950, 0.0, 0.0, -1.0]
-    assert "a" not in [one.item for one in found]
+    assert "a" not in items_of(found)
     assert len(Recommender(shop_run, "cpu").similar_items("a")) == 4
     with pytest.raises(InputError, match="'f' is not known"):
         Recommender(shop_run, "cpu").similar_items("f")
@@ -204,8 +202,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained
     alone = [by_scores.ranker.rank([query])[0] for query in queries]
     for found in (alone, by_search.ranker.rank(queries)):
         for ranking, expected in zip(found, rankings, strict=True):
-            assert [number for number, _ in ranking] == [number for number, _ in expected]
-            assert [score for _, score in ranking] == pytest.approx([score for _, score in expected], abs=1e-4)
+            assert ranking == [(number, pytest.approx(score, abs=1e-4)) for number, score in expected]
 
 
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
@@ -217,21 +214,19 @@ def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
     assert again.recommend(["x"]) == rec.recommend(["x"])
     assert again.run.metrics == rec.run.metrics
     assert again.run.metrics["samples"] == len(small.test)
-    evaluated = command("evaluate", tmp_path / "kept", small.path, "--json")
-    assert json.loads(evaluated.out)["mrr@20"] == pytest.approx(rec.run.metrics["mrr@20"])
 
 
 def test_save_overwrites_only_a_run_folder_and_only_if_asked(shop_run: Run, trained: Path, tmp_path: Path) -> None:
     rec = Recommender.load(trained)
     rec.save(tmp_path / "kept", export=False)
-    with pytest.raises(InputError, match="exists already; name another folder, or pass overwrite=True"):
+    with pytest.raises(InputError, match="pass overwrite=True"):
         rec.save(tmp_path / "kept", export=False)
     rec.save(tmp_path / "kept", overwrite=True, export=False)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="is not a run folder, so it is not overwritten"):
+    with pytest.raises(InputError, match="is not a run folder"):
         rec.save(tmp_path / "mine", overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "mine"]
+    assert (listed(tmp_path), listed(tmp_path / "mine")) == (["kept", "mine"], ["letter.txt"])
 
 
 def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset) -> None:

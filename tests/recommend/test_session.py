@@ -21,7 +21,7 @@ def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path: Path, mark: bytes) -> N
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"])
 def test_other_encodings_are_refused(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "ids.txt").write_bytes("i1\nzürich\n".encode(encoding))
-    with pytest.raises(InputError, match=r"ids\.txt is not UTF-8 text .*; it must have one item id per line"):
+    with pytest.raises(InputError, match=r"ids\.txt is not UTF-8 text"):
         ListedIds(tmp_path / "ids.txt")
 
 

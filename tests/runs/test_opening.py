@@ -24,11 +24,10 @@ def run(trained_with_export: Path, tmp_path: Path) -> Path:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "absent": (Path.unlink, r"popularity\.npy is not listed in checksums\.json"),
-    "empty": (lambda path: path.write_bytes(b""), r"popularity\.npy can't be read"),
-    "not numpy": (lambda path: path.write_bytes(b"\x93NUMPY rubbish"), r"popularity\.npy can't be read"),
-    "of other items": (lambda path: np.save(path, np.zeros(3)), r"popularity\.npy does not fit the run's 30 items"),
-    "not numbers": (lambda path: np.save(path, np.full(30, np.nan)), r"popularity\.npy does not hold the numbers of"),
+    "absent": (Path.unlink, "is not listed"),
+    "not numpy": (lambda path: path.write_bytes(b"\x93NUMPY rubbish"), "can't be read"),
+    "of other items": (lambda path: np.save(path, np.zeros(3)), "does not fit the run's 30 items"),
+    "not numbers": (lambda path: np.save(path, np.full(30, np.nan)), "does not hold the numbers"),
 }
 
 
@@ -40,7 +39,7 @@ def test_a_run_without_the_clicks_of_its_items_is_refused(
     apply, message = DAMAGES[damage]
     apply(run / POPULARITY)
     update_checksums(run)  # its files belong together: only what they hold is wrong
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=rf"popularity\.npy {message}"):
         open_run(run)
 
 

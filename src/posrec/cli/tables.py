@@ -1,4 +1,4 @@
-"""Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
+"""Tables for the terminal, of what a command computed."""
 
 import math
 import re
@@ -22,7 +22,6 @@ SHOWN_DAYS = 730  # the latest; a row for each month
 
 
 def account_table(steps: list[dict[str, Any]]) -> Table:
-    """What was read, what each step of the recipe removed, what is left."""
     names = ("clicks", "sessions", "items")
     table = Table("step", *(Column(name, justify="right") for name in names), box=None, pad_edge=False)
     table.add_row(steps[0]["step"], *(f"{steps[0][name]:,}" for name in names))
@@ -34,7 +33,6 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
 
 
 def counts_line(manifest: dict[str, Any]) -> str:
-    """A prepared dataset in two lines."""
     counts, parts = manifest["counts"], []
     for part in ("train", "test"):
         samples, sessions = counts[f"{part}_samples"], counts[f"{part}_sessions"]
@@ -45,7 +43,6 @@ def counts_line(manifest: dict[str, Any]) -> str:
 
 
 def stats_table(figures: dict[str, Any]) -> Table:
-    """The figures of `posrec stats`, with small bars for the distribution of lengths."""
     headings = (Column(style="bold"), Column(justify="right"), Column(style="dim"))
     table = Table(*headings, box=None, show_header=False, pad_edge=False)
     sessions = figures["train_sessions"] + figures["test_sessions"]
@@ -93,7 +90,6 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
 
 
 def settings_table(title: str, own: list[tuple[str, Any, str]], training: list[tuple[str, Any, str]]) -> Group:
-    """The settings of a model and of its training, each with its default."""
     parts: list[str | Table] = [title]
     for name, settings in (("setting", own), ("of training", training)):
         headings = (Column(heading, overflow="fold") for heading in (name, "default", "meaning"))
@@ -106,8 +102,7 @@ def settings_table(title: str, own: list[tuple[str, Any, str]], training: list[t
 
 
 def without_markdown(text: str) -> str:
-    """For a terminal: no backquotes, and links as their text, or left out if they are in parentheses.
-
+    """
     >>> without_markdown("see [the page](terms.md) of `posrec models` ([more](models.md))")
     'see the page of posrec models'
     """
@@ -139,7 +134,7 @@ def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | N
 
 
 def best_table(pairs: "Sequence[PairedTest]") -> Table:
-    """The best model of each metric, which stands first in its pairs, against every other one, in percent."""
+    """The best model of each metric, first in its pairs, against every other one, in percent."""
     # One space between columns: the longest name of a model and the longest verdict fit 80 characters.
     figures = (Column(name, justify="right", no_wrap=True) for name in ("difference", "95 % interval", "p"))
     verdicts = Column(no_wrap=True)
@@ -157,7 +152,6 @@ def best_table(pairs: "Sequence[PairedTest]") -> Table:
 
 
 def doctor_table(found: dict[str, Any]) -> Table:
-    """What `posrec.doctor.diagnose` found."""
     gib = 2**30
     table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
     for name in ("posrec", "python", "system"):

@@ -1,4 +1,4 @@
-"""The tour of `posrec demo`: prepare, train, evaluate, compare and report, step by step on the demo shop."""
+"""The tour of `posrec demo`, step by step on the demo shop."""
 
 import shutil
 from pathlib import Path
@@ -50,7 +50,7 @@ def tour(out: Path, epochs: int | None, prepare_only: bool) -> None:
 
 
 def show_models(data: PreparedDataset, out: Path, settings: dict[str, object]) -> None:
-    """Train and compare the models. What an earlier demo has trained stays until this one is finished."""
+    """What an earlier demo has trained stays until this one is finished."""
     unfinished, finished = out / ".comparison", out / "comparison"
     shutil.rmtree(unfinished, ignore_errors=True)
     with TerminalProgress() as progress:

@@ -1,6 +1,6 @@
-"""The catalogue of the demo shop: outdoor gear in 20 categories and 120 product lines, in three colours and two sizes.
+"""The catalogue of the demo shop: outdoor gear in 20 categories, 120 product lines, 720 items.
 
-It is this small so that a model can learn every item from a month of clicks in two minutes.
+It is so small that a model can learn every item from a month of clicks in two minutes.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The demo shop: its clicks come from a known process, so the best figures that any model can reach are known too.
+"""The demo shop: its clicks come from a known process, so the best figures of any model are known.
 
-A behaviour depends only on the clicks so far, so P(next | session) can be computed exactly, and with it the ceiling:
-ranking by P gives E[Recall@K] = sum of the K largest P and E[MRR@K] = sum of P_(r) / r, averaged over the test samples.
+P(next | session) can be computed exactly. Ranking by P gives the ceiling: E[Recall@K] is the sum of
+the K largest P and E[MRR@K] the sum of P_(r) / r, averaged over the test samples.
 """
 
 import csv
@@ -49,11 +49,11 @@ class Shop:
 
 
 def behaviours(clicks: int) -> dict[str, float]:
-    """The probability of each behaviour after so many clicks, of a session with first item f and last item x.
+    """The probability of each behaviour after so many clicks; f is the first item, x the last.
 
-    intention: items like f, its line in the other size, or its category in its colour and size. return: an item
-    clicked before. wander: any item, by popularity. drift: a line related to x's line, in x's size and f's colour,
-    which depends on both ends.
+    intention: the line of f in its other size, or its category in its colour and size. return: an
+    item clicked before. wander: any item, by popularity. drift: a line related to that of x, in
+    the size of x and the colour of f, so it depends on both ends.
     """
     intention = INTENTION * FADING ** (clicks - 1)
     back = RETURN if clicks > 1 else 0.0
@@ -61,7 +61,7 @@ def behaviours(clicks: int) -> dict[str, float]:
 
 
 def return_weights(clicks: int) -> npt.NDArray[np.float64]:
-    """[clicks - 1] the probability of a return to each position before the last; the first is twice as likely."""
+    """[clicks - 1] of each position before the last; the first is twice as likely."""
     weights = np.ones(clicks - 1)
     weights[0] = 2
     weights /= weights.sum()
@@ -173,7 +173,7 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
 
 
 def make_demo(folder: str | Path, sessions: int = SESSIONS) -> PreparedDataset:
-    """Write the demo shop's log into `folder`, prepare it in `folder/data`, and store the ceiling there."""
+    """Write the shop's log into `folder`, prepare it in `folder/data`, and store the ceiling."""
     from posrec.data.prepare.pipeline import prepare
 
     folder, shop = Path(folder), open_shop()

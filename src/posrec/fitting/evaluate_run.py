@@ -34,8 +34,8 @@ def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress
         The metrics, and the rank of every test target.
 
     Raises:
-        InputError: if the dataset has other items than the recommender, no test part, or test sessions that the
-            recommender may have been trained on.
+        InputError: if the dataset has other items than the recommender, no test part, or test
+            sessions that the recommender may have been trained on.
 
     >>> import posrec, tempfile
     >>> from pathlib import Path
@@ -58,8 +58,8 @@ def evaluate_run(
 ) -> Evaluation:
     """As `evaluate`, for a run; metrics.json and ranks.npy are written into its folder.
 
-    With `match_ids` the dataset may have other items, as a later one of the same shop. Items are matched by their ids,
-    a target that the run does not know is a miss, and nothing is written.
+    With `match_ids` the dataset may have other items, as a later one of the same shop: they are
+    matched by id, a target that the run does not know is a miss, and nothing is written.
     """
     chosen, progress = choose_device(device), progress or default_progress()
     check_evaluable(run, data, match_ids)
@@ -74,8 +74,8 @@ def evaluate_run(
 def evaluate_finished(
     path: Path, data: PreparedDataset, device: str, progress: Progress, match_ids: bool = False
 ) -> Evaluation:
-    """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are used if they are
-    those of the same test samples; otherwise its model ranks them. With `match_ids` it may have other items."""
+    """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are
+    used if they are those of the same test samples."""
     reader, config = open_finished(path)
     metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
     if [metrics.get(name) for name in ("dataset", "samples", "ranking")] == [data.fingerprint, len(data.test), RANKING]:
@@ -96,7 +96,6 @@ def evaluate_finished(
 
 
 def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) -> None:
-    """Raise an InputError if the dataset has no test part, other items than the run, or sessions that it knows."""
     data.require_test_part()
     same_items = run.config.get("dataset") == data.fingerprint or run.vocabulary.ids == data.vocabulary.ids
     if not (match_ids or same_items):
@@ -109,7 +108,7 @@ def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) ->
 
 
 def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
-    """Raise an InputError if the run may have been trained on test sessions of another dataset of the same shop."""
+    """Refuse a run that may know test sessions of another dataset of the same shop."""
     until = run.config.get("trained_until")
     if run.config.get("dataset") == data.fingerprint or until is None or data.trained_until is None:
         return
@@ -123,7 +122,7 @@ def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
 
 @torch.inference_mode()
 def rank_test_part(model: Model, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
-    """All metrics of a model, which is on `device`, also those of its lists beyond accuracy."""
+    """All metrics of a model on `device`, also those of its lists beyond accuracy."""
     outcome = evaluate_on(model, data, data.test, device, progress)
     assert outcome.top is not None
     _, places = data.test.locate(torch.arange(len(data.test)))

@@ -1,8 +1,5 @@
-"""Files and folders that are written whole or not at all: they get their name only when they are complete.
-
-Everything is written under a hidden temporary name beside its final one, flushed to the disk, and renamed
-(unfinished.py, files.py, folders.py). checksums.json binds the files of a run or a dataset together (folders.py).
-"""
+"""Files and folders that are written whole or not at all: under a hidden temporary name beside the
+final one, flushed to the disk, and renamed."""
 
 from posrec.io.files import (
     CONTINUATION,

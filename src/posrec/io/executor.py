@@ -47,7 +47,7 @@ class ThisProcess:
         in_order: bool = True,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
-        """As `Cluster.run`, always in order. `gpus` means nothing here: the function chooses its device."""
+        """As `Cluster.run`, always in order; the function chooses its device itself."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
         for done, given in enumerate(inputs):
@@ -56,12 +56,11 @@ class ThisProcess:
         progress.update(work, total, total)
 
     def gpus_for(self, device: str) -> int:
-        """As `Cluster.gpus_for`: none has to be asked for."""
         return 0
 
 
 class Cluster:
-    """The executor that is a connection to Ray: its module, and how many cores and GPUs the cluster has.
+    """The executor that is a connection to Ray.
 
     On many machines, all paths must be on a file system that every machine has.
     """
@@ -82,19 +81,18 @@ class Cluster:
         in_order: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
-        """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
+        """Run `function(input)` for every input as a task of its own; yield inputs with results.
 
-        Inputs are taken from the iterable only as tasks end, so that there may be any number of them. A task whose
-        process or machine dies is run again up to RETRIES times, so `function` must leave no half-written file.
-        An error that `function` raises is raised here, and the other tasks are cancelled; so are they if the
-        iteration is left early or interrupted.
+        Inputs are taken from the iterable only as tasks end, so that there may be any number. A
+        task whose process or machine dies is run again up to RETRIES times. An error of `function`
+        is raised here; then, or if the iteration is left early, the other tasks are cancelled.
 
         Args:
             function: it is pickled; every process loads it once, and keeps it for its tasks.
             inputs: small values that can be pickled.
             work: the name of the progress bar.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
-            in_order: yield the results in the order of the inputs.
+            in_order: yield the results in the order of the inputs, else as they finish.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
@@ -136,7 +134,6 @@ class Cluster:
         return int(device == "cuda" or (device == "auto" and self.gpus > 0))
 
     def result_of(self, finished: Any, work: str) -> Any:
-        """The result of a finished task, or its own error."""
         errors = self.ray.exceptions
         try:
             return self.ray.get(finished)
@@ -160,7 +157,6 @@ def call(shared: list[Any], given: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def loaded_function(reference: Any) -> Callable[[Any], Any]:
-    """The function of the tasks that this process of the cluster has now."""
     import ray
 
     function: Callable[[Any], Any] = ray.get(reference)
@@ -187,12 +183,9 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
     """Connect to the Ray cluster at `address`, or start one on this machine that ends with the block.
 
     Args:
-        address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` for a cluster from outside,
-            or "auto" for the one running on this machine; by default RAY_ADDRESS, or else a new local cluster.
-        workers: tasks at a time in a new local cluster; by default one for each core. Not for a running cluster.
-
-    Raises:
-        InputError: if Ray is not installed, or the address does not lead to a cluster.
+        address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
+            outside, or "auto" for the one on this machine; by default RAY_ADDRESS, else a new one.
+        workers: tasks at a time in a new local cluster; by default one for each core.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)

@@ -25,7 +25,6 @@ WEIGHTS, STATE, CONTINUATION = "model.safetensors", "state.safetensors", "contin
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Fail unless `path` can be created where it is asked for."""
     parent = next(parent for parent in path.absolute().parents if parent.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InputError(f"{path} can't be made: {parent} is not a folder that can be written to; name another")
@@ -35,8 +34,8 @@ def refuse_unwritable(path: Path) -> None:
 def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary name to write to; rename it to `path` when the block succeeds.
 
-    The temporary name has no suffix, so that nobody who lists `*.json` finds it. If `path` is a symbolic link, the file
-    that it leads to is replaced.
+    The temporary name has no suffix, so that nobody who lists `*.json` finds it. If `path` is a
+    symbolic link, the file that it leads to is replaced.
     """
 
     def refuse_existing() -> None:
@@ -64,8 +63,8 @@ def give_name(unfinished: Path, path: Path) -> None:
 def read_bytes(path: Path, most: int | None = None) -> bytes:
     """A whole file, or its first `most` bytes; an InputError says why it can't be read.
 
-    A folder from elsewhere may hold a link to /dev/zero, which has no end, or a pipe that nobody writes to. So the file
-    is opened without waiting, must be a regular one, and is read to the size that it then has.
+    A folder from elsewhere may hold a link to /dev/zero, or a pipe that nobody writes to. So the
+    file is opened without waiting, must be a regular one, and is read to the size that it has.
     """
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -90,7 +89,6 @@ def os_error_in(error: Exception) -> OSError | None:
 
 
 def no_permission(path: Path, error: OSError) -> InputError:
-    """The error for a file that this user may not read; it says whose file it is."""
     try:
         found = path.stat()
         whose = f" it belongs to user {found.st_uid} and its mode is {stat.S_IMODE(found.st_mode):04o};"
@@ -100,7 +98,6 @@ def no_permission(path: Path, error: OSError) -> InputError:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by one with this text."""
     with whole_file(path, overwrite=True) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
@@ -114,7 +111,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes, path: Path) -> Any:
-    """`content` is that of the file `path`, which an error names."""
+    """`content` is that of the file `path`, which errors name."""
     try:
         return json.loads(content.decode("utf-8"))
     except (RecursionError, ValueError) as error:  # also nested too deeply, or a number of thousands of digits
@@ -122,14 +119,14 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Replace an .npy file by the bytes that `np.save` would write; it hides the reason when the disk is full."""
+    """As `np.save`, which would hide the reason when the disk is full."""
     with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(np.ascontiguousarray(array).data)
 
 
 def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
-    """The array of an .npy file without Python objects. `content` is that of the file `path`, which an error names."""
+    """The array of an .npy file without Python objects; errors name `path`."""
     try:
         array: npt.NDArray[Any] = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
@@ -163,15 +160,14 @@ def separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """The tensors of a file and the note beside them."""
     return parse_tensors(read_bytes(path), path)
 
 
 def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """`content` is that of the file `path`, which an error names.
+    """The tensors, and the note beside them. `content` is that of the file `path`.
 
-    The content is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that is cut short
-    ends the process with SIGBUS.
+    It is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that
+    is cut short ends the process with SIGBUS.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

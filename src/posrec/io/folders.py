@@ -1,8 +1,8 @@
-"""Folders that get their name only when they are complete, and the checksums that bind their files together.
+"""Folders that get their name only when they are complete, and the checksums that bind their files.
 
-checksums.json has the size and the SHA-256 of every file of a run or of a prepared dataset, and is written last. A
-folder that is being copied, or whose files come from two runs, does not match it and is not loaded. A file that is not
-listed is not read, nor is what is not a regular file of the listed size.
+checksums.json has the size and the SHA-256 of every file of a run or of a prepared dataset, and is
+written last. A folder that is being copied, or whose files come from two runs, does not match it
+and is not loaded. A file that is not listed is not read.
 """
 
 import ctypes
@@ -56,7 +56,7 @@ def require_folder(folder: Path, marker: str) -> None:
 
 
 def refuse_existing(folder: Path, overwrite: bool = False, marker: str = DATASET) -> None:
-    """Fail before the work rather than after it. Only a folder that contains `marker` may be overwritten."""
+    """Fail before the work. Only a folder that contains `marker` may be overwritten."""
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise InputError(f"{folder} exists already; name another folder, remove it, or pass --overwrite")
     if folder.exists() and not (folder / marker).exists():
@@ -89,7 +89,6 @@ def whole_folder(folder: Path, overwrite: bool = False, marker: str = DATASET) -
 
 
 def replace_folder(folder: Path, new: Path) -> None:
-    """Give the name of `folder` to `new`, and remove what had it before."""
     if exchange(folder, new):
         remove(new)
         return
@@ -104,7 +103,7 @@ def replace_folder(folder: Path, new: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in a single step; False where the system or the file system has no such step."""
+    """Exchange two names in one step; False where the system has no such step."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):  # not Linux, or an old C library
@@ -119,7 +118,6 @@ class Checksum:
 
 
 def read_checksums(folder: Path) -> dict[str, Checksum]:
-    """The checksums by file name."""
     path = folder / CHECKSUMS
     if not path.exists():
         raise InputError(f"{folder} has no {CHECKSUMS}: it was copied in part; copy or make it again")
@@ -142,9 +140,8 @@ def write_checksums(folder: Path, names: Iterable[str]) -> None:
 def changing(folder: Path, *names: str) -> Iterator[None]:
     """Replace or add the files `names` of a finished folder in the block.
 
-    They are not listed while they change. If the process is killed, the folder can still be loaded, without them. The
-    folder is locked, so that a reader that locks it too never sees it without them. Of an unfinished folder, which has
-    no checksums, nothing is listed.
+    They are not listed while they change: if the process is killed, the folder can still be
+    loaded, without them. The folder is locked, so that a reader that locks it too never sees it so.
     """
     if not (folder / CHECKSUMS).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
         yield
@@ -166,7 +163,7 @@ def checksum(path: Path) -> Checksum:
 
 
 class FolderReader:
-    """Reads the files of a run or dataset, each whole and into memory, and compares them with checksums.json.
+    """Reads files of a run or dataset whole, and compares them with checksums.json.
 
     Attributes:
         checksums: what checksums.json lists.
@@ -196,7 +193,7 @@ class FolderReader:
         return content
 
     def check_rest(self) -> None:
-        """Compare the files that were not read: a folder of which any file is wrong is not used."""
+        """Compare the files that were not read: any wrong file spoils a folder."""
         for name in self.checksums.keys() - self.sha256.keys():
             self.read(name)
 

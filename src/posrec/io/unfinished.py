@@ -47,8 +47,7 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
 def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
     """An unfinished file or folder beside `path`, and the handle that locks it.
 
-    Until it is locked, another writer may take it for a leftover and remove it; then another one
-    is made.
+    Until it is locked, another writer may remove it as a leftover; then another one is made.
     """
     while True:
         unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
@@ -102,8 +101,8 @@ def restore(replaced: Path, path: Path) -> None:
 def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
     """Wait until no other process has locked `folder`, and lock it in the block.
 
-    Without `wait` the block begins at once, and is told whether the folder is locked by it. The
-    folder itself is locked, so no file remains, and a folder that can't be written to can be locked.
+    Without `wait` the block begins at once, and is told whether it has the lock. No file remains,
+    and a folder that can't be written to can be locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -125,7 +124,7 @@ def take_lock(handle: int, wait: bool) -> bool:
 
 
 def is_abandoned(handle: int) -> bool:
-    """Whether the writer of an open file or folder is dead; then it is locked, until the handle is closed.
+    """Whether the writer of an open file or folder is dead; then it is locked.
 
     On a file system without locks nobody knows, and the file stays.
     """
@@ -139,8 +138,7 @@ def is_abandoned(handle: int) -> bool:
 def one_writer(folder: Path) -> Iterator[None]:
     """Create `folder` if it does not exist, and refuse other processes that want to write into it.
 
-    This is for hours of work, in which others may read the folder. If it is empty in the end, it
-    is removed.
+    This is for hours of work, in which others may read the folder. An empty one is removed.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder")

@@ -1,8 +1,7 @@
-"""The items of a run as requests name them, by raw ids, by their columns, and by rules that hold for every request; and
-`Candidates`, the items among them that may be recommended.
+"""The items of a run as requests name them: by raw ids, by columns, and by rules for every request.
 
-A filter is worked out once and kept, so a request with a filter that was used before costs a lookup. What is kept is
-bounded in bytes, and a filter that is itself long is worked out every time: clients choose the filters.
+A filter is worked out once and kept. What is kept is bounded in bytes, and a filter that is itself
+long is worked out every time: clients choose the filters.
 """
 
 import json
@@ -72,8 +71,8 @@ def all_but(items: int, numbers: list[int]) -> Candidates:
 
 
 class LatestResults(Generic[Result]):
-    """The results of `compute` for the filters, or the boosts, that were asked for last. There are as many as fit into
-    the bytes if each is of `candidates` masks and of the longest key."""
+    """The results of `compute` for the filters, or boosts, that were asked for last: as many as fit
+    into the bytes if each is of `candidates` masks and of the longest key."""
 
     def __init__(self, compute: Callable[[Any], Result], items: int, candidates: int) -> None:
         most_bytes = max(RESULTS_BYTES, BYTES_PER_ITEM * items) // 2
@@ -97,8 +96,8 @@ class LatestResults(Generic[Result]):
 
 
 def key_of(asked: Any) -> str | None:
-    """A filter or boost as text, None where that is too long. It is written piece by piece and only so far: to write a
-    long one down at once would keep Python's lock for long."""
+    """A filter or boost as text; None where that is too long. It is written piece by piece and only
+    so far: to write a long one at once would keep Python's lock for long."""
     try:
         pieces = list(islice(ENCODER.iterencode(asked), LONGEST_KEY + 1))
     except (TypeError, ValueError, RecursionError):
@@ -110,9 +109,8 @@ def key_of(asked: Any) -> str | None:
 class Catalogue:
     """Items 1..`items` of the vocabulary, which may hold more items than the model knows.
 
-    `attributes` are their columns, those of the vocabulary by default, and `rules` the items that may be recommended at
-    all. Neither ever changes: a server that reads them again makes another catalogue, which has kept nothing. So a
-    request has the old columns and rules or the new ones.
+    `attributes` are their columns, and `rules` the items that may be recommended at all. Neither
+    ever changes: a server that reads them again makes another catalogue.
     """
 
     def __init__(
@@ -150,7 +148,7 @@ class Catalogue:
         return None if title is None else str(title)
 
     def number(self, item: str) -> int | None:
-        """None for an item that the model does not know; the vocabulary may hold items that training never saw."""
+        """None for an item that the model does not know."""
         number = self.vocabulary.find(item)
         return None if number is None or number > self.items else number
 
@@ -179,7 +177,7 @@ class Catalogue:
         return {name: self.attributes[name].values for name in names}
 
     def item_bytes(self, names: Sequence[str] | None = None) -> float:
-        """The estimated size of an item in an answer with these columns; of a column that does not exist, nothing."""
+        """The estimated size of an item in an answer with these columns."""
         columns = self.attributes.columns
         more = [columns[name] for name in {*names} if name in columns] if names else []
         return self.plain_item_bytes + sum(len(column.name) + 4 + column.mean_bytes for column in more)
@@ -191,7 +189,6 @@ class Catalogue:
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:
-    """The item's columns, by name."""
     return {name: values[number - 1] for name, values in fields.items()}
 
 

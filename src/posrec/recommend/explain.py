@@ -28,10 +28,10 @@ def explain(
     device: torch.device,
     id_and_title: Callable[[int], tuple[str, str | None]],
 ) -> list[Explanation]:
-    """The explanations of `items`, which are item numbers. Each click that the model reads is left out in turn.
+    """The explanations of `items`, which are item numbers.
 
-    A click is left out of what the model reads. An earlier click of a longer session moves in, unless the model reads
-    windows that begin at multiples of its stride.
+    Each click that the model reads is left out in turn. An earlier click of a longer session then
+    moves in, unless the model reads windows that begin at multiples of its stride.
     """
     clicks, window = session.numbers, (model.config.max_length, model.stride)
     batch = SessionBatch.of([clicks], *window).to(device)

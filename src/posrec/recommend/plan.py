@@ -46,7 +46,7 @@ class SimilarRules(TypedDict, total=False):
 
 
 class AnswerRules(SimilarRules, total=False):
-    """The options of `Recommender.recommend`, which describes them, beside the session and k."""
+    """The options of `Recommender.recommend`, which describes them."""
 
     exclude: Exclude | None
     exclude_seen: bool
@@ -57,8 +57,7 @@ class AnswerRules(SimilarRules, total=False):
 
 
 class Ordered(NamedTuple):
-    """A list of items for one session; the first `pinned` of them are there because they were pinned, and those of
-    `explored` because they are new."""
+    """A list for one session; the first `pinned` items were pinned, those of `explored` are new."""
 
     items: Ranking
     pinned: int = 0
@@ -73,10 +72,9 @@ class GroupLimit(NamedTuple):
 
 
 class Plan:
-    """What is asked for, with ids and columns looked up; an InputError where that is not possible, and a TypeError, as
-    Python's own, for an option that does not exist.
+    """What is asked for, with ids and columns looked up; an InputError where that is not possible.
 
-    `similarity` is None for models without item vectors, and `new_items` for runs without items that `explore` means.
+    `similarity` is None for models without item vectors, `new_items` for runs without new items.
     """
 
     def __init__(
@@ -178,9 +176,8 @@ class Plan:
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
         """The items of every factor f, the best first.
 
-        Scores of trained models, which have item vectors, are logits or log probabilities, so log f is added; those of
-        counting models, and the clicks of popular items, are multiplied. Items with the same factor keep their order
-        among each other, so the best of each factor are found by a query of its own.
+        Scores of trained models are logits or log probabilities, so log f is added; others are
+        multiplied. A factor keeps the order of its items, so a query of its own finds its best.
         """
         if len(self.groups) == 1 and self.groups[0][0] == 1:
             return rankings[0]
@@ -210,8 +207,8 @@ class Plan:
         limit: GroupLimit,
         rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ranking:
-        """The first items within the limit, to which pinned items do not count. Where they are too few for the list,
-        more are searched for among all items of groups that are not full."""
+        """The first items within the limit, to which pinned items do not count; where they are too
+        few, more are searched for among the items of groups that are not full."""
         wanted, pool = self.k - len(pinned), self.pool
         chosen = self.within_limit(ranking, wanted)
         for _ in range(GROUP_SEARCHES):
@@ -232,9 +229,8 @@ class Plan:
     def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
         """The list with some places given to new items: never the first, nor those of pinned items.
 
-        Of two new items, the one at rank r is drawn r' / r times as often as the one at rank r'. The draw depends on
-        the session alone, so that the same session gets the same list. Sessions without a known click are all alike;
-        theirs is drawn anew every time, from all new items alike.
+        A new item is drawn in proportion to 1 / rank, by the session alone, so that the same
+        session gets the same list. Without a known click every draw is new, and all are alike.
         """
         draw = Random(str(session.numbers) if session.numbers else None)
         wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(answer.pinned, 1))

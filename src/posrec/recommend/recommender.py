@@ -1,7 +1,7 @@
 """Recommender: raw item ids in, raw item ids out, for any model.
 
-Items that the model does not know are skipped and named in the result. A session without a known item, and an empty
-one, gets the most clicked items, and the result says so.
+Items that the model does not know are skipped and named in the result. A session without a known
+item gets the most clicked items, and the result says so.
 """
 
 import math
@@ -36,18 +36,18 @@ class Recommender:
     """Recommends items for sessions with the model of a run.
 
     Args:
-        run: A run from `posrec.runs.run.load_run`. `Recommender.load` opens a run folder directly.
+        run: A run from `posrec.runs.run.load_run`; `Recommender.load` opens a run folder directly.
         device: "auto" (a GPU where there is one), "cpu" or "cuda".
-        scorer: The same model in another form, such as an OnnxModel, which ranks in place of `run.model`. Explanations
-            and similar items still come from `run.model`.
-        search: Finds the best items for session vectors on the CPU; None scores every item. See rank/ranker.py.
-        similarity: The vectors by which items are similar, where they are known without `run.model`.
+        scorer: The same model in another form, such as an OnnxModel, which ranks in place of
+            `run.model`. Explanations still come from `run.model`.
+        search: Finds the best items for session vectors on the CPU; None scores every item.
+        similarity: The vectors by which items are similar, where they are known without the model.
 
     Example::
 
         rec = Recommender.load("runs/tonight")
-        for one in rec.recommend(["sku-1", "sku-7"], k=3):
-            print(one.item, one.score)
+        for found in rec.recommend(["sku-1", "sku-7"], k=3):
+            print(found.item, found.score)
     """
 
     def __init__(
@@ -68,7 +68,6 @@ class Recommender:
         self.ranker = self.ranker_of(scorer or self.model, search)
 
     def ranker_of(self, scorer: Any, search: VectorSearch | None) -> Ranker:
-        """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
         if search is not None:
             return SearchRanker(encoder_of(scorer), search, self.popularity)
         from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
@@ -81,7 +80,7 @@ class Recommender:
 
     @cached_property
     def model(self) -> "Model":
-        """The run's model on the device. It is loaded here where the run was opened without it."""
+        """The run's model on the device, loaded at the first use."""
         return self.run.model.to(self.device)
 
     def __repr__(self) -> str:
@@ -96,12 +95,9 @@ class Recommender:
         Args:
             run: A folder written by `posrec train`, `posrec compare` or `Recommender.save`.
             device: "auto" (a GPU where there is one), "cpu" or "cuda".
-            spec: For a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`.
-            encoding: Likewise for an encoding of your own: `"my_encoding.py:nearness"`, or the encoding itself. Names
-                in the run folder are never used, so no unknown code is run.
-
-        Returns:
-            A recommender with the run's model.
+            spec: For a model of your own: its ModelSpec, or its name, `"my_model.py:MY_SPEC"`.
+            encoding: For an encoding of your own: the encoding, or `"my_encoding.py:nearness"`.
+                Names in the run folder are never used, so no unknown code is run.
 
         Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """
@@ -110,12 +106,12 @@ class Recommender:
         return cls(load_run(run, spec, encoding), device)
 
     def save(self, folder: str | Path, overwrite: bool = False, export: bool = True) -> None:
-        """Write a run folder that `load` and every command can read. It is written whole or not at all.
+        """Write a run folder that `load` and every command can read, whole or not at all.
 
         Args:
             folder: The folder to write.
             overwrite: Replace a run folder that exists. Any other folder is never replaced.
-            export: Write the export for serving too, which takes some seconds; `posrec export` can add it later.
+            export: Write the export for serving too, which takes some seconds.
 
         Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
@@ -143,39 +139,38 @@ class Recommender:
         """Recommend the best next items for a session, or for each of many sessions.
 
         Args:
-            session: Item ids, the oldest click first; a `Session`; or a list of such sessions. An empty session gets
-                the most clicked items.
-            k: How many items, 1 or more; 20 by default. Where there are fewer items, all of them are returned.
-            exclude: "current" leaves out the item of the last click, "seen" every item of the session, also clicks
-                too old for the model to read. `exclude_seen=True` is the same as `exclude="seen"`.
-            allow: Recommend only these items. Unknown ids are ignored; if none is known, there is nothing to
-                recommend.
-            deny: Never recommend these items. Unknown ids are ignored.
-            filter: Recommend only items whose columns match, such as `{"category": ["tents"], "price": {"max": 200}}`;
-                see docs/recommending.md.
-            pin: Put these items first, in this order, unless they are unknown or must not be recommended.
-            boost: Multiply the chances of items by a factor, such as `{"brand": {"own": 1.2}}`. For trained models the
-                logarithm of the factor is added to the score; for counting models and popular items the score is
-                multiplied.
-            diversify: From 0 to 1, how much more to value items that differ from those above them in the list (maximal
-                marginal relevance over item vectors); or the name of a column, for one item of each of its values, or
+            session: Item ids, the oldest click first; a `Session`; or a list of such sessions. An
+                empty session gets the most clicked items.
+            k: How many items, 1 or more; 20 by default.
+            exclude: "current" leaves out the item of the last click, "seen" every item of the
+                session. `exclude_seen=True` is the same as `exclude="seen"`.
+            allow: Recommend only these items; unknown ids are ignored.
+            deny: Never recommend these items; unknown ids are ignored.
+            filter: Recommend only items whose columns match, such as
+                `{"category": ["tents"], "price": {"max": 200}}`; see docs/recommending.md.
+            pin: Put these items first, in this order, where they may be recommended.
+            boost: Multiply the chances of items by a factor, such as `{"brand": {"own": 1.2}}`:
+                its logarithm is added to the scores of trained models, other scores are multiplied.
+            diversify: From 0 to 1, how much to prefer items that differ from those above them; or
+                a column, for one item of each of its values; or
                 `{"column": "brand", "most": 2}` for at most two.
-            explore: From 0 to 0.5, the share of places given to new items, those with fewer than 5 clicks in training.
-                They have `Recommendation.explored`. A place of 20 is a share of 0.05.
+            explore: From 0 to 0.5, the share of places given to new items, those with fewer than
+                5 clicks in training. They have `Recommendation.explored`.
             fields: The names of columns to return with each item, in `Recommendation.fields`.
 
         Returns:
-            The items, the best first; fewer than `k` where too few are left. For a list of sessions, a list of these.
+            The items, the best first; fewer than `k` where too few are left. For a list of
+            sessions, a list of these.
 
         Raises:
-            InputError: The session is not a list of ids, `k` is below 1, or there is no such column.
+            InputError: The session is not a list of ids, an option is wrong, or there is no such
+                column.
 
         Example::
 
             found = rec.recommend(["sku-1", "sku-7"], k=10, exclude="seen", deny={"sku-3"})
             found[0].item, found[0].score, found.unknown, found.popular
             rec.recommend([["sku-1"], ["sku-7", "sku-1"]], k=10)  # two sessions, two results
-            rec.recommend([], filter={"category": "tents"})  # the most clicked tents
         """
         many = is_many(session)
         sessions: Any = session if many else [session]
@@ -206,7 +201,6 @@ class Recommender:
         return lists
 
     def look_up(self, session: AnySession) -> EncodedSession:
-        """The session as item numbers."""
         ids = as_ids(session)
         numbers = [self.number(item) for item in ids]
         known = [number for number in numbers if number is not None]
@@ -253,10 +247,6 @@ class Recommender:
             session: Item ids, the oldest click first, or a `Session`.
             item: The id of the item to explain, or a list of ids.
 
-        Returns:
-            The item's score, its rank, the parts of the score where the model has such, and the effect of each click.
-            For a list of items, a list of these.
-
         Raises:
             InputError: The item is not known to the model, or no item of the session is.
 
@@ -281,22 +271,18 @@ class Recommender:
         return explanations[0] if single else explanations
 
     def similar_items(self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]) -> list[Recommendation]:
-        """The items whose vectors point in the most similar direction (cosine), without the item itself.
+        """The items whose vectors point in the most similar direction, the most similar first.
 
         Args:
-            item: An item id.
+            item: An item id; it is not among the items.
             k: How many items; 20 by default.
             filter, allow, deny, fields: As in `recommend`.
 
         Returns:
-            The items, the most similar first; a score is a cosine, from -1 to 1.
+            The items; a score is a cosine, from -1 to 1.
 
         Raises:
             InputError: The item is not known, or the model has no item vectors (counting models).
-
-        Example::
-
-            rec.similar_items("sku-1", k=5)[0].item
         """
         if self.similarity is None:
             raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
@@ -312,9 +298,6 @@ class Recommender:
         Args:
             session: The session so far; None starts a new one.
             clicks: The item ids to add.
-
-        Returns:
-            The new session, which `recommend` and `explain` accept.
 
         Example::
 

@@ -22,14 +22,14 @@ class Recommendation:
 
     Attributes:
         item: The raw item id.
-        score: The model's score; the higher, the better. With posrec-plus it is the logarithm of the probability that
-            the item is clicked next; the scores of other models compare the items of one session only. For popular
-            items it is the number of clicks in training, for similar items the cosine of the angle between the two
-            items' vectors.
+        score: The model's score; the higher, the better. With posrec-plus it is the logarithm of
+            the probability that the item is clicked next; scores of other models compare the items
+            of one session only. For popular items it is the number of clicks in training, for
+            similar items a cosine.
         title: The item's title, where the vocabulary has one.
         fields: The item's columns that were asked for, by name; None if none were.
-        pinned: Whether the item is in its place because the request pinned it.
-        explored: Whether it is there because it is new, by the option `explore`.
+        pinned: Whether the request pinned it.
+        explored: Whether it is there because it is new (`explore`).
     """
 
     item: str
@@ -50,16 +50,17 @@ class Recommendation:
 
 @dataclass(frozen=True, repr=False)
 class Recommendations:
-    """The best items for one session, the best first. It can be used like a list of `Recommendation`.
+    """The best items for one session, the best first. It can be used like a list.
 
     Attributes:
         items: The recommended items.
         unknown: The session's clicks on items that the model does not know. They were skipped.
-        popular: Whether the session was empty or no click was known. The items are then the most clicked ones, and
-            scores are click counts.
+        popular: Whether no click was known. The items are then the most clicked ones, and scores
+            are click counts.
 
     Example:
-        >>> found = Recommendations((Recommendation("sku-9", 4.2), Recommendation("sku-3", 3.1)), unknown=("sku-0",))
+        >>> items = (Recommendation("sku-9", 4.2), Recommendation("sku-3", 3.1))
+        >>> found = Recommendations(items, unknown=("sku-0",))
         >>> found[0].item, len(found), [one.score for one in found], found.unknown
         ('sku-9', 2, [4.2, 3.1], ('sku-0',))
     """
@@ -102,11 +103,11 @@ class ClickEffect:
     Attributes:
         item: The raw id of the clicked item.
         title: Its title, where the vocabulary has one.
-        effect: The score minus the score of the session without this click; None if it is the only click.
-        rank_without: The explained item's rank in the session without this click; None if it is the only click.
-        attention: How much attention each part of the session's vector pays to the click, by the part's name, for
-            models that have such (the intentions of PosRec and posrec-plus); empty for others. "clicked before" is the
-            chance that this click's item is clicked again, given that an item of the session is (posrec-plus).
+        effect: The score minus the score without this click; None for the only click.
+        rank_without: The explained item's rank without this click; None for the only click.
+        attention: How much each part of the session's vector attends to the click (PosRec and
+            posrec-plus). "clicked before" is the chance that this click's item is clicked again,
+            given that an item of the session is (posrec-plus).
     """
 
     item: str
@@ -125,22 +126,15 @@ class Explanation:
         title: Its title, where the vocabulary has one.
         score: Its score.
         rank: Its rank among all items; 1 is the best.
-        parts: What the last item, the latest intention and the initial intention each contribute (PosRec and
-            posrec-plus). With posrec-plus also "clicked before", what the item gains or loses because it is in the
-            session, and "normalisation", which is the same for all items. They add up to the score. Empty for models
-            whose session vector is not a sum of named parts.
+        parts: What the last item, the latest and the initial intention contribute (PosRec and
+            posrec-plus). With posrec-plus also "clicked before", what the item gains or loses by
+            being in the session, and "normalisation", the same for all items. They add up to the
+            score. Empty for other models.
         clicks: The effect of each click that the model reads, the oldest first.
         unread: The number of earlier clicks, which the model does not read.
         unknown: The session's clicks on items that the model does not know. They were skipped.
-        probability: The probability that the item is clicked next, whose logarithm is the score; None for models
-            whose scores are not log probabilities.
-        repeat_chance: The chance that the next click repeats an item of the session, as such a model sees it.
-
-    Example:
-        >>> click = ClickEffect("sku-1", None, effect=None, rank_without=None)
-        >>> why = Explanation("sku-9", None, 3.0, 1, {"last item": 1.0, "latest intention": 2.0}, (click,))
-        >>> sum(why.parts.values()) == why.score, why.clicks[0].item
-        (True, 'sku-1')
+        probability: Of a click on the item next, where the score is its logarithm; else None.
+        repeat_chance: The chance that the next click repeats an item of the session, likewise.
     """
 
     item: str

@@ -40,8 +40,8 @@ AnySession = Session | Sequence[Click]
 
 @dataclass(frozen=True)
 class EncodedSession:
-    """A session as item numbers; `unknown` lists the clicks on items that the model does not know, and `ends_unknown`
-    says whether the last click is one of them."""
+    """A session as item numbers; `unknown` lists the clicks on items that the model does not know.
+    `ends_unknown` says whether the last click is one of them."""
 
     numbers: list[int]
     unknown: tuple[str, ...] = ()
@@ -80,8 +80,8 @@ def is_many(sessions: Any) -> bool:
 class ListedIds:
     """The ids of a text file with one id per line; blank lines and a byte order mark are ignored.
 
-    The file's bytes are kept and the ids made anew whenever they are iterated: as texts, ten million of them would take
-    seven times as much memory. Nothing here keeps other threads waiting for long.
+    The file's bytes are kept, and the ids made anew whenever they are iterated: as texts, ten
+    million of them would take seven times as much memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +103,7 @@ class ListedIds:
         return filter(None, lines)
 
     def known(self, number: Callable[[str], int | None]) -> tuple[list[str], str | None]:
-        """The ids that have a number, because the run knows them; and a sentence about the others, if there are any."""
+        """The ids that have a number; and a sentence about the others, if there are any."""
         known: list[str] = []
         named: list[str] = []
         for one in self:
@@ -119,7 +119,7 @@ class ListedIds:
 
 
 def some(ids: Sequence[str], number: int | None = None) -> str:
-    """The first ids and how many more there are, of `number` in all, so that an error message stays short."""
+    """The first ids, and how many more there are of `number` in all."""
     named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED])
     more = (len(ids) if number is None else number) - NAMED
     return f"{named} and {more:,} more" if more > 0 else named

@@ -34,8 +34,7 @@ def run_config(name: str, model_config: Any, settings: Any, data: PreparedDatase
 
 
 def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
-    """Whether `path` holds no run yet; raises an error if a run there is not to be resumed, or has another
-    config."""
+    """Whether `path` holds no run yet; an error if one there can't or shall not be resumed."""
     if (path / RUN).exists():
         if not resume:
             raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")
@@ -47,8 +46,8 @@ def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
 
 
 def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise an error if the model, a setting or the dataset is not that of the run. The versions of posrec,
-    torch and Python may differ, as long as all settings are the same."""
+    """Raise an error if the model, a setting or the dataset is not that of the run. The versions of
+    posrec, torch and Python may differ."""
     if not isinstance(before.get("training"), dict):
         raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
     if differing := differences(before, now, "was", "is"):
@@ -56,7 +55,7 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], name_one: str, name_other: str) -> str:
-    """In which settings two config.json differ, and whether in the dataset; versions are not compared."""
+    """In which settings two config.json differ; versions are not compared."""
     one, other = ({**config, **config["training"]} for config in (one, other))
     ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
     return "; ".join(

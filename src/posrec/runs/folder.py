@@ -1,17 +1,6 @@
 """A run folder, read without torch: everything that a run holds besides its model.
 
-config.json         the model, its settings, how it was trained, on what (fingerprint), with which versions
-model.safetensors   the weights
-continuation.safetensors  what a warm start needs besides them: Adam's second moments, and how far the sessions reach
-vocabulary.json     the items
-popularity.npy      the training clicks of each item, for sessions without known items
-metrics.json        the evaluation on the test part, and of which dataset, samples and ranking it is
-ranks.npy           the rank of every test target, for significance tests
-log.jsonl           a line for each epoch
-selection.json      protocol refit: the number of epochs that was chosen on validation
-network.onnx, items.safetensors, items.faiss  the export for serving (recommend/export/writing.py)
-checksums.json      the size and SHA-256 of every file above; a run without it is unfinished
-state.safetensors   the latest checkpoint, for --resume
+docs/files.md lists its files. checksums.json is written last: a run without it is unfinished.
 """
 
 import hashlib
@@ -60,7 +49,7 @@ class Run:
 
     Attributes:
         path: the run folder.
-        load_model: returns the trained model, on the CPU and in evaluation mode; called at the first use of `model`.
+        load_model: returns the trained model, on the CPU; called at the first use of `model`.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
         popularity: [n] training clicks of items 1..n.
@@ -90,7 +79,6 @@ class Run:
 
     @property
     def has_export(self) -> bool:
-        """Whether the run has files for serving without torch, or an index."""
         return any(name in self.sha256 for name in EXPORT)
 
     def __repr__(self) -> str:
@@ -113,7 +101,7 @@ def read_run(path: Path, read: Callable[[FolderReader, dict[str, Any]], Result])
     """What `read` makes of a finished run's files and its config.
 
     The files that it does not read are compared with their checksums too. Where another process
-    replaces files meanwhile, as `posrec export` and `posrec evaluate` do, they are read again.
+    replaces files meanwhile, they are read again.
     """
     while True:
         require_folder(path, RUN)
@@ -162,7 +150,7 @@ def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_fields(path: Path, config: dict[str, Any]) -> None:
-    """Raise an error if a field is of another type. A run that was built by hand may lack all but `items`."""
+    """A run that was built by hand may lack every field but `items`."""
     fields = {"items": (int, "a whole number"), "dataset": (str, "a text"), "training": (dict, "an object")}
     for name, (kind, about) in fields.items():
         if (name in config or name == "items") and type(config.get(name)) is not kind:

@@ -1,4 +1,4 @@
-"""Opening a run with its model, and writing what training makes; runs/folder.py lists the files of its folder."""
+"""Opening a run with its model, and writing what training makes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,14 +48,12 @@ def finish_run(path: Path) -> None:
 
 
 def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor) -> None:
-    """Write metrics.json and ranks.npy into a finished run."""
     with changing(run.path, METRICS, RANKS):
         write_json(run.path / METRICS, metrics)
         write_array(run.path / RANKS, ranks.numpy())
 
 
 def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
-    """Write the number of training clicks of each item."""
     clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
     write_array(path / POPULARITY, clicks.astype(np.int64))
 
@@ -65,25 +63,16 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
 
     Args:
         folder: the run folder.
-        spec: needed for a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`. The
-            name in config.json is not used, because opening a run from an unknown source must not run code.
-        encoding: needed in the same way for a run with an encoding of your own: the function, module or module
-            class, or its name such as `"my_encoding.py:nearness"`.
+        spec: for a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`.
+            The name in config.json is not used: opening a run must not run unknown code.
+        encoding: for an encoding of your own: the function, module or module class, or its name
+            such as `"my_encoding.py:nearness"`.
 
     Returns:
         The run, with its model on the CPU.
 
     Raises:
         InputError: if the folder is not a finished run, is damaged, or needs a spec or an encoding.
-
-    >>> import tempfile
-    >>> from posrec.fitting.fit import fit_run
-    >>> from posrec.testing import small_dataset
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = fit_run(small_dataset(Path(folder) / "shop"), "pop", Path(folder) / "run")
-    ...     run = load_run(Path(folder) / "run")
-    >>> run.config["model"], run.model.items
-    ('pop', 30)
     """
     path = Path(folder)
 
@@ -100,7 +89,6 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
 def model_of_run(
     path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor], spec: str | ModelSpec | None, encoding: Any
 ) -> Model:
-    """The model of the run folder `path`, which errors name, from its config and its weights."""
     if spec is None and config["model"] not in MODELS:
         raise InputError(
             f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it with "
@@ -118,7 +106,7 @@ def model_of_run(
 
 
 def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
-    """The run's encoding: the recorded name of one of the package's, or the user's own that the caller has named."""
+    """The recorded name of one of the package's, or the user's own that the caller names."""
     is_users_own = isinstance(recorded, str) and is_own(recorded)
     if named is None and is_users_own:
         raise InputError(
@@ -132,7 +120,7 @@ def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
 
 
 def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
-    """Write a run to another folder, completely or not at all; without its checkpoint and its export."""
+    """Write a run to another folder, whole or not at all; without checkpoint and export."""
     with saving(run, folder, overwrite):
         pass
     return replace(run, path=folder)

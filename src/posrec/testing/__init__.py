@@ -6,7 +6,7 @@
     def test_recency() -> None:
         check_model(RECENCY)
 
-Each check is a function of a ModelSpec that raises an AssertionError. The package's own models pass all of them.
+Each check is a function of a ModelSpec that raises an AssertionError.
 """
 
 import random
@@ -72,7 +72,7 @@ def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
 
 
 def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
-    """Losses, nearest-neighbour search and the ONNX export rely on it; `vectors` returns the same for training."""
+    """Losses, searches and the ONNX export rely on it."""
     model, batch = build(spec), SessionBatch.of(BATCH)
     if not isinstance(model, SessionModel):
         return
@@ -89,8 +89,7 @@ def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
 
 
 def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
-    """Where a model has a term for the session's own items, scores are log probabilities, and all other items have the
-    order of the products."""
+    """Scores are then log probabilities, and all other items have the order of the products."""
     model, batch = build(spec), SessionBatch.of(BATCH)
     if not isinstance(model, SessionModel):
         return
@@ -132,7 +131,6 @@ def padding_changes_no_score(spec: ModelSpec) -> None:
 
 
 def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
-    """If items are renumbered, in the weights or counted sessions and in the batch, their scores stay the same."""
     new_number = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(3)) + 1  # of item i + 1
 
     def renumbered(sessions: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -172,10 +170,8 @@ def scoring_changes_nothing(spec: ModelSpec) -> None:
 
 
 def a_step_can_be_captured(spec: ModelSpec) -> None:
-    """A step on a GPU is captured: the CPU reads no value, no shape depends on values, no tensor is on the CPU.
-
-    A step that breaks one of these rules fails on the device `meta`, whose tensors have shapes but no values.
-    """
+    """On a GPU: the CPU reads no value, no shape depends on values, no tensor is on the CPU. A step
+    that breaks a rule fails on the device `meta`, whose tensors have shapes but no values."""
     model = build(spec)
     if isinstance(model, SessionModel):
         step_without_values(model)
@@ -232,10 +228,8 @@ def expect(fine: bool, problem: str) -> None:
 
 
 def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Model:
-    """A small model that can score: it has counted some sessions, and has random weights.
-
-    The weights are larger than the initial weights of some models, whose scores would be too small to compare.
-    """
+    """A small model that can score: it has counted some sessions, and has random weights, which are
+    larger than the initial ones of some models, whose scores would be too small to compare."""
     torch.manual_seed(2)
     model = spec.build(ITEMS, replace(spec.config(), **known_settings(spec, SMALL)))
     for weight in model.parameters():
@@ -247,7 +241,6 @@ def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Mo
 
 
 def known_settings(spec: ModelSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of `settings` that the model or its training has."""
     known = {field.name for field in fields(spec.config)}
     if spec.is_trained:
         known |= {field.name for field in fields(Settings)}
@@ -260,7 +253,6 @@ def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any)
 
 
 def step_without_values(model: SessionModel) -> None:
-    """A forward and backward pass on tensors that have shapes but no values."""
     model = model.train().to("meta")
     items = torch.zeros(5, 9, dtype=torch.long, device="meta")
     samples = items.flatten() if model.is_causal else items[:, 0]
@@ -292,6 +284,6 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def random_sessions(count: int = 60, longest: int = 9) -> list[list[int]]:
+def random_sessions() -> list[list[int]]:
     draw = random.Random(1)
-    return [[draw.randint(1, ITEMS) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+    return [[draw.randint(1, ITEMS) for _ in range(draw.randint(1, 9))] for _ in range(60)]

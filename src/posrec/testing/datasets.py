@@ -18,8 +18,8 @@ def small_dataset(
 ) -> PreparedDataset:
     """A prepared dataset with a pattern to learn: item i is mostly followed by item i + 1.
 
-    The test part has a fifth as many sessions as the training part, and `new_items` items that are not in the training
-    part. Every id begins with `prefix`.
+    The test part has a fifth as many sessions, and `new_items` items that are new in it. Every id
+    begins with `prefix`.
     """
     draw = random.Random(seed)
     parts: list[list[list[str]]] = []
@@ -35,8 +35,8 @@ def small_dataset(
 
 
 def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]], begins: int = 0) -> PreparedDataset:
-    """A prepared dataset of the given sessions, as `posrec prepare` would write it, without polars. The first begins at
-    the time `begins`, each later one a millisecond after the one before."""
+    """A prepared dataset of these sessions, as `posrec prepare` writes it. The first begins at the
+    time `begins`, each later one a millisecond after the one before."""
     numbers: dict[str, int] = {}
     for item in (item for session in [*train, *test] for item in session):
         numbers.setdefault(item, len(numbers) + 1)

@@ -15,7 +15,7 @@ from posrec.recommend.rank.encoder import OWN_OUTPUTS, OnnxModel
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
 from tests.fixtures import TWO_LISTS, with_export
-from tests.helpers import command, update_checksums, write_lines
+from tests.helpers import assert_alike, command, update_checksums, write_lines
 
 
 def change_json(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
@@ -39,8 +39,6 @@ USELESS = {
         "a score that is not finite",
     ),
     "an id that is null": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, None)), "item 5 is None"),
-    "an id that is a number": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, 7)), "item 5 is 7"),
-    "an id twice": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, "i0")), "'i0' occurs twice"),
 }
 
 
@@ -89,6 +87,4 @@ def test_every_way_of_serving_recommends_the_same(
         for search in ("exact", "faiss"):
             rec = open_recommender(tmp_path / f"{by}, {search}")
             assert (rec.uses_onnx, rec.ranker.search_kind) == (by == "onnx", search)
-            for ours, theirs in zip(expected, rec.recommend(sessions, k=6), strict=True):
-                assert [one.item for one in ours] == [one.item for one in theirs], (by, search)
-                assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)
+            assert_alike(expected, rec.recommend(sessions, k=6), within=2e-3)

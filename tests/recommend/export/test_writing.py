@@ -14,7 +14,7 @@ from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK
 from posrec.runs.run import load_run
-from tests.helpers import RecordingProgress, command
+from tests.helpers import RecordingProgress, assert_alike, command, items_of, refused
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -51,11 +51,8 @@ def assert_same_answers(run: Path) -> None:
     """Its export answers as torch does."""
     rec = open_recommender(run)
     assert rec.uses_onnx
-    for ours, theirs in zip(
-        rec.recommend(SESSIONS, 5), Recommender.load(run, "cpu").recommend(SESSIONS, 5), strict=True
-    ):
-        assert [one.item for one in ours] == [one.item for one in theirs]
-        assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-3)
+    by_torch = Recommender.load(run, "cpu")
+    assert_alike(rec.recommend(SESSIONS, 5), by_torch.recommend(SESSIONS, 5), within=1e-3)
 
 
 def test_training_writes_the_export_as_its_last_step(small: PreparedDataset, tmp_path: Path) -> None:
@@ -72,8 +69,7 @@ def test_the_command_adds_the_export(copy: Path, quick_export: None) -> None:
     assert (done.code, "Added the export for serving" in done.out) == (0, True), done.err
     assert exported_files(copy) == [NETWORK, ITEMS]
     assert_same_answers(copy)
-    again = command("export", copy)
-    assert (again.code, "has an export already; pass --overwrite to write it again" in again.err) == (2, True)
+    assert "pass --overwrite" in refused("export", copy)
 
 
 @pytest.mark.parametrize("name", EXPORT)
@@ -83,9 +79,7 @@ def test_a_damaged_export_is_refused_by_every_command(
     run = Path(shutil.copytree(trained_with_index, tmp_path / "run"))
     (run / name).write_bytes((run / name).read_bytes()[:-10])
     for line in (("recommend", run, "i3"), ("evaluate", run, small.path), ("export", run, "--overwrite")):
-        done = command(*line)
-        assert (done.code, done.err.count("\n")) == (2, 1)
-        assert f"{run / name} does not match checksums.json" in done.err
+        assert f"{run / name} does not match checksums.json" in refused(*line)
 
 
 def fail(*_: object) -> bytes:
@@ -96,15 +90,16 @@ def fail(*_: object) -> bytes:
 def test_a_model_that_can_t_be_exported_is_trained_as_before(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str | None
 ) -> None:
-    reason = "stamp can't be exported (no such operator)"
+    reason = "(no such operator)"
     if absent:
         monkeypatch.setitem(sys.modules, absent, None)
-        reason = "ONNX needs packages that are not installed: pip install 'posrec[serve]'; then posrec export adds it"
+        reason = "'posrec[serve]'"
     else:
         monkeypatch.setattr("posrec.recommend.export.onnx_model.as_onnx", fail)
     progress = RecordingProgress()
     run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
-    assert about_the_export(progress) == [f"the run is not exported for serving: {reason}"]
+    (message,) = about_the_export(progress)
+    assert reason in message
     assert exported_files(run.path) == []
     assert command("recommend", run.path, "i3").code == 0
 
@@ -113,7 +108,7 @@ def test_a_run_with_an_export_needs_no_onnx_runtime(trained_with_export: Path, m
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     rec = open_recommender(trained_with_export)
     assert not rec.uses_onnx
-    assert [one.item for one in rec.recommend(["i3"], 3)] == [
+    assert items_of(rec.recommend(["i3"], 3)) == [
         one.item for one in Recommender.load(trained_with_export, "cpu").recommend(["i3"], 3)
     ]
 
@@ -122,8 +117,7 @@ def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, t
     progress = RecordingProgress()
     run, _ = fit_run(small, "pop", tmp_path / "run", {}, "cpu", progress=progress)
     assert (about_the_export(progress), exported_files(run.path)) == ([], [])
-    done = command("export", counted)
-    assert (done.code, "pop is a counting model or has code of your own" in done.err) == (2, True)
+    assert "pop is a counting model" in refused("export", counted)
     assert command("recommend", counted, "i3").err == ""
 
 
@@ -139,10 +133,9 @@ def test_a_large_catalogue_has_an_index(copy: Path, quick_export: None, monkeypa
     monkeypatch.setitem(sys.modules, "faiss", None)
     done = command("export", copy, "--overwrite")
     assert done.code == 0
-    assert "the export has no index, so every item is searched: faiss needs packages" in done.err
+    assert "the export has no index" in done.err
     assert exported_files(copy) == [NETWORK, ITEMS]
-    asked = command("export", copy, "--overwrite", "--set", "index=faiss")
-    assert (asked.code, "pip install 'posrec[scale]'" in asked.err) == (2, True)
+    assert "posrec[scale]" in refused("export", copy, "--overwrite", "--set", "index=faiss")
     assert exported_files(copy) == [NETWORK, ITEMS]
 
 

@@ -13,13 +13,11 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError
-from posrec.io.executor import Cluster, Executor, ThisProcess
-from posrec.recommend.files import score as module
+from posrec.io.executor import Cluster, ThisProcess
 from posrec.recommend.files import session_file
-from posrec.recommend.files.answer_file import answers_content
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from tests.helpers import RecordingProgress, command, listed, packed, write_lines
+from tests.helpers import RecordingProgress, command, items_of, listed, packed, refused, write_lines
 
 LINES = ['{"session": ["a", "b"], "id": "first"}', "", '["x", "c"]', '{"session": ["f"], "id": 7}']
 # a b: 2 4 11 0.5 4 without the allowed; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
@@ -72,21 +70,18 @@ def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) ->
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ('{"session": ["a"]', "line 3: the line is not JSON"),
-        ('{"clicks": ["a"]}', 'line 3: the line is neither {"session": [...]} nor a list'),
-        ('"a"', "line 3: the line is neither"),
-        ('{"session": "ab"}', "line 3: a session must be a list of item ids, not 'ab'"),
-        ('{"session": ["a"], "exclude": ["b"]}', "line 3: there is no field 'exclude'; a line has a session"),
-        ('{"session": null}', "line 3: a session must be a list of item ids, not None"),
-        ('["a", 1.5]', "line 3: an item id must be text or a whole number, not 1.5"),
-        ('[["a"]]', "line 3: an item id must be text or a whole number, not ['a']"),
+        ('{"session": ["a"]', "not JSON"),
+        ('{"clicks": ["a"]}', "neither"),
+        ('"a"', "neither"),
+        ('{"session": "ab"}', "a list of item ids, not 'ab'"),
+        ('{"session": ["a"], "exclude": ["b"]}', "no field 'exclude'"),
+        ('["a", 1.5]', "whole number, not 1.5"),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_is_left(shop: Recommender, tmp_path: Path, line: str, fault: str) -> None:
     source = write_lines(tmp_path / "in.jsonl", ['["a"]', '["b"]', line, '["c"]'])
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"line 3: .*{fault}"):
         score(shop, source, tmp_path / "out.jsonl")
-    assert fault in str(error.value)
     assert listed(tmp_path) == ["in.jsonl"]
 
 
@@ -96,20 +91,18 @@ def test_unusable_files_are_input_errors(shop: Recommender, tmp_path: Path) -> N
     cut.write_bytes(gzip.compress(b'["a"]\n' * 5000)[:-20])
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(b'["a"]\n["\xff"]\n')
-    other, fake, missing = (tmp_path / f"{name}.parquet" for name in ("other", "fake", "missing"))
+    other, missing = tmp_path / "other.parquet", tmp_path / "missing.parquet"
     pl.DataFrame({"session": ["a"]}).write_parquet(other)
     pl.DataFrame({"session": [["a"], [None]]}).write_parquet(missing)
-    fake.write_text("no parquet")
     before = listed(tmp_path)
     for source, out, message in (
         (tmp_path / "none.jsonl", "out.jsonl", "does not exist"),
         (blank, "out.jsonl", "holds no sessions"),
         (cut, "out.jsonl", "cut short or damaged"),
-        (latin, "out.jsonl", "line 2: the line is not JSON"),
-        (other, "out.jsonl", r"must have a column 'session' of lists of item ids; it has session \(String\)"),
-        (fake, "out.jsonl", "is not a Parquet file"),
-        (missing, "out.parquet", "missing.parquet, row 2: an item id must be text or a whole number, not None"),
-        (good, "out.csv", "the file name must end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet"),
+        (latin, "out.jsonl", "line 2: .*not JSON"),
+        (other, "out.jsonl", r"must have a column 'session' .* \(String\)"),
+        (missing, "out.parquet", "missing.parquet, row 2: .* not None"),
+        (good, "out.csv", "the file name must end in"),
         (good, "out.jsonl.zst", "zstd can be read but not written"),
         (good, "in.jsonl", "exists already"),
     ):
@@ -146,9 +139,9 @@ def source(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "in.jsonl", [json.dumps(session) for session in SESSIONS])
 
 
-def score_chunks(trained: Path, source: Path, out: Path, executor: Executor | None = None, **options):
-    options = {"executor": executor or ThisProcess(), "progress": RecordingProgress(), **options}
-    return score_file(partial(Recommender.load, trained), source, out, 4, **options)
+def score_chunks(open_run, source: Path, out: Path, **options):
+    options = {"executor": ThisProcess(), "progress": RecordingProgress(), **options}
+    return score_file(open_run, source, out, 4, **options)
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -163,50 +156,17 @@ def test_chunks_are_answered_as_all_sessions_together(
 ) -> None:
     pl.DataFrame({"session": SESSIONS}).write_parquet(tmp_path / "in.parquet", row_group_size=40)
     progress = RecordingProgress()
-    counts = score_chunks(trained, tmp_path / kind, tmp_path / out, progress=progress)
+    open_run = partial(Recommender.load, trained)
+    counts = score_chunks(open_run, tmp_path / kind, tmp_path / out, progress=progress)
     total = source.stat().st_size if kind == "in.jsonl" else len(SESSIONS)
     moves = [(done, whole) for _, done, whole in progress.moves]
     assert (len(moves) >= 7, moves == sorted(moves), moves[-1]) == (True, True, (total, total))
     rows = rows_of(tmp_path / out)
     answers = Recommender.load(trained).recommend(SESSIONS, 4)
-    assert [row["items"] for row in rows] == [[one.item for one in answer] for answer in answers]
+    assert [row["items"] for row in rows] == list(map(items_of, answers))
     assert [str(row["id"]) for row in rows] == [str(number) for number in range(1, len(SESSIONS) + 1)]
     assert counts == {"sessions": 100, "unknown": 1, "popular": 1}
     assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]
-
-
-@pytest.mark.usefixtures("_small_chunks")
-@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
-def test_an_interrupted_call_leaves_nothing(
-    trained: Path, tmp_path: Path, source: Path, out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def interrupted(*arguments):
-        calls.append(arguments)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return answers_content(*arguments)
-
-    monkeypatch.setattr(module, "answers_content", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        score_chunks(trained, source, tmp_path / out)
-    assert listed(tmp_path) == ["in.jsonl"]
-
-
-def test_what_another_process_has_written_meanwhile_is_not_replaced(
-    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out.jsonl"
-
-    def meanwhile(*arguments):
-        out.write_text("of another process")
-        return answers_content(*arguments)
-
-    monkeypatch.setattr(module, "answers_content", meanwhile)
-    with pytest.raises(InputError, match="exists already"):
-        score_chunks(trained, source, out)
-    assert (out.read_text(), listed(tmp_path)) == ("of another process", ["in.jsonl", "out.jsonl"])
 
 
 def killed_once(marker: Path) -> Recommender:
@@ -225,10 +185,9 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
 ) -> None:
     (tmp_path / "run").symlink_to(trained)
     for out in ("out.jsonl", "out.parquet"):
-        here = score_chunks(trained, source, tmp_path / "here" / out)
+        here = score_chunks(partial(Recommender.load, trained), source, tmp_path / "here" / out)
         open_run = partial(killed_once, tmp_path / f"killed-{out}")
-        options = {"executor": cluster, "progress": RecordingProgress()}
-        counts = score_file(open_run, source, tmp_path / out, 4, **options)
+        counts = score_chunks(open_run, source, tmp_path / out, executor=cluster)
         assert (tmp_path / f"killed-{out}").exists()
         expected = [  # sums may be taken in another order
             {**row, "scores": pytest.approx(row["scores"], rel=1e-5)} for row in rows_of(tmp_path / "here" / out)
@@ -238,45 +197,31 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
     assert not [name for name in listed(tmp_path) if "unfinished" in name]
 
 
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.usefixtures("_small_chunks")
-def test_ray_names_a_bad_session_and_leaves_nothing(
-    trained: Path, tmp_path: Path, source: Path, cluster: Cluster
-) -> None:
-    write_lines(source, [*source.read_text().splitlines()[:40], "[1.5]"])
-    with pytest.raises(InputError, match=r"in.jsonl, line 41: an item id must be text or a whole number, not 1.5"):
-        score_chunks(trained, source, tmp_path / "out.jsonl", cluster)
-    assert listed(tmp_path) == ["in.jsonl"]
-
-
 # Through the command.
 
 
 def test_the_command_refuses_options_of_another_engine(trained: Path, tmp_path: Path, source: Path) -> None:
-    for options, words in (
-        (["--engine", "spark"], "--engine spark is not known; choose local or ray"),
-        (["--address", "auto"], "--address is for Ray; add --engine ray"),
-        (["--workers", 2], "--workers is for Ray; add --engine ray"),
+    for option, value, words in (
+        ("--engine", "spark", "choose local or ray"),
+        ("--address", "auto", "add --engine ray"),
+        ("--workers", 2, "add --engine ray"),
     ):
-        refused = command("score", trained, source, tmp_path / "other.jsonl", *options)
-        assert (refused.code, words in refused.err) == (2, True), refused.err
+        assert words in refused("score", trained, source, tmp_path / "other.jsonl", option, value)
 
 
 def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]', '{"session": ["x"], "id": 5}'])
     done = command("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
     assert done.code == 0, done.err
-    assert "2 sessions in" in done.out
-    assert "Skipped 1 click on items that the model does not know; 1 session had no known item" in done.out
+    for words in ("2 sessions in", "Skipped 1 click", "1 session had no known item"):
+        assert words in done.out
     rec = Recommender.load(trained)
     first, second = lines_of(tmp_path / "out.jsonl")
     answer = rec.recommend(["i1", "i2"], k=4)
-    assert first["items"] == [one.item for one in answer]
+    assert first["items"] == items_of(answer)
     assert first["scores"] == pytest.approx([one.score for one in answer], rel=1e-6)
     assert (second["id"], second["popular"], len(second["items"])) == (5, True, 4)
-    refused = command("score", trained, source, tmp_path / "out.jsonl")
-    assert (refused.code, "pass --overwrite" in refused.err) == (2, True)
+    assert "pass --overwrite" in refused("score", trained, source, tmp_path / "out.jsonl")
 
 
 @pytest.fixture
@@ -313,15 +258,15 @@ def test_the_options_of_the_command_are_those_of_the_recommender(run: Path, tmp_
         done = command("score", run, source, tmp_path / out, *options)
         assert done.code == 0, done.err
     (line,) = lines_of(tmp_path / "out.jsonl")
-    assert line["items"] == [one.item for one in expected]
+    assert line["items"] == items_of(expected)
     assert line["fields"] == [one.fields for one in expected]
     (row,) = pl.read_parquet(tmp_path / "out.parquet").to_dicts()
     assert (row["items"], json.loads(row["fields"])) == (line["items"], line["fields"])
     table = command("recommend", run, *options[:2], "--fields", "brand", "-k", 2)
-    assert (table.code, "The session is empty, so these are the most clicked items." in table.out) == (0, True)
+    assert "The session is empty" in table.out
     assert "brand" in table.out
     by_json = command("recommend", run, "i1", "--filter", '{"price": {"max": -1}}')
-    assert (by_json.code, "No item is left to recommend." in by_json.out) == (0, True)
+    assert "No item is left to recommend." in by_json.out
 
 
 def test_what_is_left_out_and_what_is_new(run: Path, tmp_path: Path) -> None:
@@ -344,18 +289,14 @@ def test_what_is_left_out_and_what_is_new(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--allow", "missing.txt", "missing.txt can't be read"),
         ("--device", "tpu", "choose auto, cpu or cuda"),
-        ("--explore", "2", "explore must be a number from 0 to 0.5"),
-        ("--diversify", "brand:0", 'or like {"column": "brand", "most": 2}, not'),
-        ("--filter", "brand", "--filter brand: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER"),
+        ("--diversify", "brand:0", "diversify"),
+        ("--filter", "brand", "must be COLUMN=VALUE,VALUE"),
         ("--filter", "price<=cheap", "'cheap' is not a number"),
-        ("--filter", "price=3 --filter price<5", "'price' has another filter too, and = goes with no other sign"),
-        ("--filter", '{"price":', "it is not JSON"),
-        ("--filter", "colour=red", "the items have no columns, so no 'colour'"),
-        ("--boost", "brand:2", "it must be COLUMN=VALUE:FACTOR"),
+        ("--filter", "price=3 --filter price<5", "'price' has another filter too"),
+        ("--filter", '{"price":', "not JSON"),
+        ("--boost", "brand:2", "must be COLUMN=VALUE:FACTOR"),
     ],
 )
 def test_wrong_options_have_a_plain_message(trained: Path, option: str, value: str, message: str) -> None:
-    done = command("recommend", trained, "i1", option, *value.split(" "))
-    assert (done.code, message in done.err.replace("\n", " ")) == (2, True), done.err
+    assert message in refused("recommend", trained, "i1", option, *value.split(" "))

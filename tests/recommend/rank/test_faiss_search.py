@@ -13,37 +13,28 @@ from posrec.recommend.rank.faiss_search import FaissSearch, IndexSettings, build
 from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
-from tests.helpers import command, listed
+from tests.helpers import command, items_of, listed, refused
+from tests.recommend.rank.test_own_items import clusters
 from tests.server.server_process import serving
 
 faiss = pytest.importorskip("faiss")
+TABLE, SESSIONS = clusters(20_000)
 
 
-@pytest.fixture(scope="module")
-def clusters() -> tuple[np.ndarray, np.ndarray]:
-    """20,000 items in 200 clusters, and sessions near some of them."""
-    draw = np.random.default_rng(0)
-    centres = draw.standard_normal((200, 16))
-    table = centres[draw.integers(0, 200, 20_000)] + 0.4 * draw.standard_normal((20_000, 16))
-    sessions = table[draw.integers(0, 20_000, 100)] + 0.2 * draw.standard_normal((100, 16))
-    return table.astype(np.float32), sessions.astype(np.float32)
-
-
-def counted_recall(search: FaissSearch, table: np.ndarray, sessions: np.ndarray) -> float:
+def counted_recall(search: FaissSearch) -> float:
     """By sorting all scores."""
     hits = 0
-    for session, ((_, columns), _) in zip(sessions, search.search(sessions, [20] * len(sessions)), strict=True):
-        hits += len(set(np.argsort(-(table @ session))[:20].tolist()) & set(columns.tolist()))
-    return hits / (20 * len(sessions))
+    for session, ((_, columns), _) in zip(SESSIONS, search.search(SESSIONS, [20] * len(SESSIONS)), strict=True):
+        hits += len(set(np.argsort(-(TABLE @ session))[:20].tolist()) & set(columns.tolist()))
+    return hits / (20 * len(SESSIONS))
 
 
-def test_the_probes_follow_from_the_recall(clusters: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = clusters
+def test_the_probes_follow_from_the_recall() -> None:
     probes = []
     for wanted in (0.5, 0.9, 0.995):
-        index, found = build(table, sessions, IndexSettings("faiss", recall=wanted, lists=128))
+        index, found = build(TABLE, SESSIONS, IndexSettings("faiss", recall=wanted, lists=128))
         assert found >= wanted
-        assert found == pytest.approx(counted_recall(FaissSearch(table, index), table, sessions))
+        assert found == pytest.approx(counted_recall(FaissSearch(TABLE, index)))
         probes.append(index.nprobe)
     assert probes == sorted(probes)
     assert probes[0] < probes[-1] <= 128
@@ -57,17 +48,16 @@ def test_a_small_index_is_built_without_warnings(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-def test_scores_are_exact_and_sorted_for_each_k(clusters: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = clusters
-    index, share = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-    assert (index.nprobe, index.nlist, share < 0.9) == (1, 128, True)
+def test_scores_are_exact_and_sorted_for_each_k() -> None:
+    index, share = build(TABLE, SESSIONS, IndexSettings("faiss", recall=1, lists=128, probes=1))
+    assert (index.nprobe, index.nlist, share < 1) == (1, 128, True)
     wanted = [1, 7, 5000]  # more than one list holds
-    found = FaissSearch(table, index).search(sessions[:3], wanted)
-    for session, k, ((scores, columns), _) in zip(sessions[:3], wanted, found, strict=True):
+    found = FaissSearch(TABLE, index).search(SESSIONS[:3], wanted)
+    for session, k, ((scores, columns), _) in zip(SESSIONS[:3], wanted, found, strict=True):
         assert len(set(columns.tolist())) == len(columns) == k
-        assert np.allclose(scores, table[columns] @ session, rtol=1e-5)
+        assert np.allclose(scores, TABLE[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()
-    assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so every item was scored
+    assert columns.tolist() == np.argsort(-(TABLE @ session))[:5000].tolist()  # so every item was scored
 
 
 def read_back(run: Run, path: Path) -> FaissSearch:
@@ -79,15 +69,14 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
     path = tmp_path / "items.faiss"
     done = command("export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4")
     assert done.code == 0, done.err
-    assert "A search looks through 4 of 4 lists; its recall@20 against the exact search is 1.0000" in " ".join(
-        done.out.split()
-    )
+    for words in ("4 of 4 lists", "is 1.0000"):
+        assert words in done.out
     run = load_run(trained)
     by_faiss = Recommender(run, "cpu", search=read_back(run, path))
     assert (by_faiss.ranker.search_kind, by_faiss.ranker.recall) == ("faiss", 1.0)
     expected = Recommender(run, "cpu").recommend(["i3", "i4"], 5)
-    assert [one.item for one in by_faiss.recommend(["i3", "i4"], 5)] == [one.item for one in expected]
-    with pytest.raises(InputError, match="the index has 30 items with vectors of size 16; the run has 31"):
+    assert items_of(by_faiss.recommend(["i3", "i4"], 5)) == items_of(expected)
+    with pytest.raises(InputError, match=r"the index has 30 items .* the run has 31"):
         FaissSearch(np.zeros((31, 16), np.float32), faiss.read_index(str(path)))
     path.write_bytes(b"not an index")
     with pytest.raises(InputError, match="is not a faiss index"):
@@ -111,28 +100,24 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        ("trained", ["--set", "index=fast"], "index must be one of auto, exact, faiss, not 'fast'"),
-        ("trained", ["--set", "recall=2"], "recall must be above 0 and at most 1, not 2.0"),
-        ("trained", ["--set", "probes=-1"], "probes must be at least 0, not -1"),
-        ("trained", ["--set", "lists=31"], "must be at most 30, the number of items"),
-        ("trained", ["--set", "nlist=3"], "no setting 'nlist' (did you mean 'lists'?); choose one of index, lists"),
+        ("trained", ["--set", "recall=2"], "recall must be above 0"),
+        ("trained", ["--set", "lists=31"], "must be at most 30"),
+        ("trained", ["--set", "nlist=3"], "did you mean 'lists'?"),
         ("counted", [], "pop has no item vectors"),
     ],
 )
 def test_what_can_t_be_indexed_is_an_input_error(
     request: pytest.FixtureRequest, tmp_path: Path, run: str, options: list[str], message: str
 ) -> None:
-    done = command("export", request.getfixturevalue(run), "--index", tmp_path / "x.faiss", *options)
-    assert (done.code, message in done.err) == (2, True), done.err
+    folder = request.getfixturevalue(run)
+    assert message in refused("export", folder, "--index", tmp_path / "x.faiss", *options)
     assert listed(tmp_path) == []
 
 
 @pytest.mark.process
 def test_the_server_uses_the_index_of_the_run(trained_with_index: Path) -> None:
-    expected = [one.item for one in Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5)]
+    expected = items_of(Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5))
     with serving(trained_with_index, onnx=True) as server:
-        (said,) = server.said("serving")
-        assert (said["by"], said["search"], said["recall"]) == ("onnx", "faiss", 1)
         about = server.ask("GET", "/v1/run").json()
         assert (about["search"], about["recall"]) == ("faiss", 1)
         assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected

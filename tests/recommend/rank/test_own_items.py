@@ -1,4 +1,4 @@
-"""Ranking with a term for the session's own items: hand-computed scores, and the search against all scores."""
+"""Ranking with a term for the session's own items: by its definition, and the search against all scores."""
 
 import math
 from dataclasses import replace
@@ -9,16 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.models.base import SessionModel
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.nn.batch import SessionBatch
-from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
 from posrec.recommend.rank.torch_model import as_arrays, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run
 from tests.fixtures import run_of
+from tests.helpers import assert_alike, items_of
 from tests.nn.test_own_items import ITEMS as SMALL
 from tests.nn.test_own_items import mixture, numbers
 from tests.nn.test_own_items import sessions as small_sessions
@@ -42,23 +40,6 @@ def random_run(items: int = ITEMS, **changes) -> Run:
 RUN = random_run()
 BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
-
-
-def test_own_items_are_ranked_among_the_others() -> None:
-    """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. The session has the items 2 and 1, and an empty slot
-    between them. Item 2 is doubled and item 1 halved: S = 12.5."""
-    own = OwnItems(
-        items=torch.tensor([[2, 0, 1]]),
-        products=torch.tensor([[math.log(3), 9.0, math.log(1)]]),
-        raised=torch.tensor([[math.log(2), 9.0, math.log(0.5)]]),
-        repeat=torch.tensor([[math.log(0.4 * 0.75), 9.0, math.log(0.4 * 0.25)]]),
-        explore=torch.tensor([math.log(0.6)]),
-    )
-    found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
-    ((scores, columns),) = as_arrays(own).ranked_with([found], [math.log(10)], [None])
-    assert columns.tolist() == [1, 2, 0, 3]
-    expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 4 / 12.5, 0.6 * 0.5 / 12.5 + 0.1, 0.6 * 2 / 12.5]  # they add up to 1
-    assert np.exp(scores).tolist() == pytest.approx(expected)
 
 
 @given(st.lists(numbers, min_size=SMALL, max_size=SMALL), small_sessions, st.floats(0.01, 0.99))
@@ -146,41 +127,9 @@ some_ids = st.lists(st.sampled_from(FEW), max_size=7, unique=True)
 )  # fmt: skip
 def test_both_ways_give_the_same_items_and_scores(sessions, k, exclude_seen, allow, deny) -> None:
     asked = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
-    for session, one, other in zip(
-        sessions, BY_SCORES.recommend(sessions, **asked), BY_SEARCH.recommend(sessions, **asked), strict=True
-    ):
-        assert [found.item for found in one] == [found.item for found in other]
-        scores = [found.score for found in one]
-        assert [found.score for found in other] == pytest.approx(scores, abs=1e-2)  # log Z in 8 bits
+    answers = BY_SEARCH.recommend(sessions, **asked)
+    assert_alike(BY_SCORES.recommend(sessions, **asked), answers, within=1e-2)  # log Z in 8 bits
+    for session, other in zip(sessions, answers, strict=True):
         left = set(IDS if allow is None else allow) - set(deny) - set(session if exclude_seen else [])
-        assert {found.item for found in other} <= left
+        assert set(items_of(other)) <= left
         assert len(other.items) == min(k, len(left))
-
-
-def test_an_own_item_with_a_low_product_is_found() -> None:
-    """The item whose product is lowest of all is recommended first, once the model expects it to be repeated."""
-    with torch.no_grad():
-        lowest = (
-            int(RUN.model.session_vectors(SessionBatch.of([[7]]))[0].matmul(RUN.model.item_vectors().T).argmin()) + 1
-        )
-
-    class Repeats(SessionModel):
-        has_own_items = True
-
-        def vectors(self, batch):
-            return RUN.model.vectors(SessionBatch.of([[7]] * len(batch.lengths)))
-
-        def batch_vectors(self, batch):
-            encoded = RUN.model.batch_vectors(SessionBatch.of([[7]] * len(batch.lengths)))
-            z = encoded.sessions[0] @ encoded.table[lowest - 1]
-            values = (torch.tensor([[lowest]]), z.view(1, 1), torch.tensor([[-3.0]]), torch.tensor([[math.log(0.9)]]))
-            return encoded._replace(own=OwnItems(*values, explore=torch.tensor([math.log(0.1)])))
-
-        def item_vectors(self):
-            return RUN.model.item_vectors()
-
-    run = replace(RUN, load_model=lambda: Repeats(ITEMS, RUN.model.config))
-    for rec in (Recommender(run, "cpu"), Recommender(run, "cpu", search=ExactSearch(item_table(run)))):
-        found = rec.recommend([f"i{lowest}"], k=3)
-        assert found[0].item == f"i{lowest}"
-        assert math.exp(found[0].score) == pytest.approx(0.9, abs=1e-3)

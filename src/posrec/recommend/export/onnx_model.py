@@ -1,9 +1,7 @@
 """A model exported as an ONNX file and run by ONNX Runtime: the same scores as torch, in less time.
 
-docs/files.md describes the inputs and outputs of the file. If the model has a term for the session's
-own items, its scores are log probabilities, and the file has five more outputs, the fields of
-`OwnItems` (nn/items/own_items.py): a search for items needs them beside the session vectors.
-A file is kept only if ONNX Runtime gives the same scores as torch.
+docs/files.md describes the file. A model with a term for the session's own items has five more
+outputs, the fields of `OwnItems`. A file is kept only if it gives the same scores as torch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +27,7 @@ K = 20  # the default of the input `k`
 
 
 class Exported(nn.Module):
-    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], and the fields of OwnItems if the model has
-    a term for the session's own items."""
+    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], fields of OwnItems."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -84,7 +81,6 @@ def checked_onnx(run: Run) -> tuple[bytes, float]:
 
 
 def is_too_large(model: nn.Module) -> bool:
-    """Whether the model does not fit into an ONNX file."""
     size: int = sum(tensor.nbytes for tensor in model.state_dict().values())
     return size > LARGEST_ONNX_FILE
 
@@ -107,7 +103,7 @@ def as_onnx(model: Any, run: Run) -> bytes:
 
 
 def traced(model: Exported, example: SessionBatch) -> bytes:
-    """torch's export of the operations of one call, which takes a second. Its newer exporter, `dynamo=True`, takes
+    """torch's export of the operations of one call, which takes a second. Its newer exporter takes
     fifteen, and unrolls recurrent layers for a fixed length."""
     file = BytesIO()
     axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *model.outputs)}}

@@ -1,7 +1,7 @@
-"""Opening a run folder to recommend from it: without torch if the run has an export (writing.py), else with torch.
+"""Opening a run folder to recommend from it: without torch if the run has an export.
 
-A run can be complete and still be useless: weights that are not numbers, a setting that makes every score infinite. So
-`try_out` ranks a few sessions, the way that requests are, and checks the answers.
+A complete run can still be useless: weights that are not numbers, a setting that makes every score
+infinite. So `try_out` ranks a few sessions and checks the answers.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ TRIAL_K = 20
 
 
 def stored_model(path: Path, config: dict[str, Any], weights: BinaryIO, sha256: str, code: OwnCode) -> "Model":
-    """The model of a run that was opened without it; a RunFailed if its file was changed in place since then."""
+    """The model of a run opened without it; a RunFailed if its file was changed since then."""
     from posrec.runs.run import model_of_run
 
     weights.seek(0)
@@ -48,16 +48,17 @@ def stored_model(path: Path, config: dict[str, Any], weights: BinaryIO, sha256: 
 def open_recommender(
     folder: str | Path, device: str = "cpu", code: OwnCode | None = None, use_export: bool = True, cores: int = 1
 ) -> Recommender:
-    """Open a finished run. Every file is compared with its checksum, and read into memory: it may be overwritten later.
+    """Open a finished run. Every file is compared with its checksum and read into memory.
 
-    On a CPU, ONNX Runtime computes the session vectors where there is an export, and faiss finds the items where there
-    is an index; otherwise torch and the exact search do. Counting models, and all models on a GPU, score every item.
+    On a CPU, ONNX Runtime computes the session vectors where there is an export, and faiss finds
+    the items where there is an index; otherwise torch and the exact search do. Counting models,
+    and all models on a GPU, score every item.
 
     Args:
         folder: the run folder.
         device: "auto" (a GPU where there is one), "cpu" or "cuda".
         code: names the code of a user's own that the run needs.
-        use_export: compute with the run's export where it has one and ONNX Runtime is installed.
+        use_export: use the run's export, if there is one and ONNX Runtime is installed.
         cores: how many may be used for one exact search in a large catalogue.
     """
     path = Path(folder)
@@ -110,9 +111,9 @@ def missing_export(recommender: Recommender) -> str | None:
 
 
 def try_out(recommender: Recommender) -> None:
-    """Recommend for sessions of many lengths; raises RunFailed if a score is not finite or the items are not distinct.
+    """Recommend for sessions of many lengths; RunFailed if a score is not finite or items repeat.
 
-    Half of the sessions are of items drawn by their training clicks, half of any items, and the last has no known item.
+    Half of the sessions have items drawn by their training clicks, half any items, one none.
     """
     draw, longest, k = np.random.default_rng(0), recommender.ranker.max_length, min(TRIAL_K, recommender.items)
     lengths = [1, 2, 3, 5, longest, longest + 3]
@@ -127,7 +128,6 @@ def try_out(recommender: Recommender) -> None:
 
 
 def fault_of(ranking: Ranking, items: int) -> str | None:
-    """What is wrong with an answer; None if nothing is."""
     if not all(math.isfinite(score) for _, score in ranking):
         return "a score that is not finite"
     if len({number for number, _ in ranking if 1 <= number <= items}) != len(ranking):

@@ -1,10 +1,6 @@
 """The export of a run: files in its folder, under its checksums, with which a CPU serves it quickly.
 
-network.onnx        the model without its products with the items, for ONNX Runtime
-items.safetensors   the item vectors, also in 8 bits (exact_search.py)
-items.faiss         the index of a catalogue of more than a million items (faiss_search.py)
-
-opening.py reads them. A run with code of the user's own has none: torch computes with it as it is.
+docs/files.md lists them, opening.py reads them. A run with code of the user's own has none.
 """
 
 import time
@@ -55,7 +51,7 @@ def add_export(run: Run, progress: Progress) -> None:
 def write_export(run: Run, settings: IndexSettings | None = None, progress: Progress | None = None) -> None:
     """Write the export of a finished run into its folder, in place of the one that it has.
 
-    Everything is written beside the run's files first, so that a server that watches the folder sees one change.
+    It is written elsewhere first, so that a server that watches the folder sees one change.
     """
     settings, progress = settings or IndexSettings(), progress or Progress()
     if not can_be_exported(run):
@@ -82,7 +78,7 @@ def write_export(run: Run, settings: IndexSettings | None = None, progress: Prog
 
 
 def wants_index(run: Run, settings: IndexSettings, progress: Progress) -> bool:
-    """Whether to write an index. A large catalogue has none where faiss is missing, unless it is asked for."""
+    """Whether to write an index. Without faiss there is none, unless it is asked for."""
     if not settings.wants_faiss(run.config["items"]):
         return False
     try:
@@ -97,7 +93,6 @@ def wants_index(run: Run, settings: IndexSettings, progress: Progress) -> bool:
 
 @contextmanager
 def on_cpu(model: nn.Module) -> Iterator[None]:
-    """Move the model to the CPU in the block, and back afterwards."""
     device = next((tensor.device for tensor in model.state_dict().values()), None)
     try:
         model.cpu()

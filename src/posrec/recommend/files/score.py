@@ -91,10 +91,10 @@ def score_file(
     overwrite: bool = False,
     **rules: Unpack[AnswerRules],
 ) -> Counter[str]:
-    """Recommend for every session of the file `source`; the file `out` appears whole or not at all.
+    """Recommend for every session of the file `source`; `out` appears whole or not at all.
 
-    Every process of the executor opens the run. Returns the number of `sessions`; of clicks on items that the model
-    does not know, `unknown`; of sessions without a known click, `popular`; and of those without an answer, `empty`.
+    Every process of the executor opens the run. Returns the numbers of `sessions`, of clicks on
+    `unknown` items, of `popular` sessions (without a known click) and of `empty` answers.
     """
     find_files(source)  # an error where there are none
     if out.suffix == ".zst":

@@ -1,8 +1,8 @@
-"""What every way of finding items shares, in numpy: the best of scores, and the term for a session's own items.
+"""What every way of finding items shares: the best of scores, and the term for own items.
 
-Column i is item i + 1. The equations of the term are in nn/items/own_items.py. A search knows the products of the best
-items and log Z, the log-sum-exp of the products of all items. From these follow log p of the session's own items, and
-the number that turns the product of every other item into its log p.
+Column i is item i + 1. nn/items/own_items.py has the equations of the term. From the products of
+the best items and log Z, the log-sum-exp of the products of all items, follow log p of the
+session's own items and the number that turns every other product into its log p.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,13 @@ SMALLEST_SHARE_OF_SUM = 1e-4  # the least S / Z: rounding, or a sampled Z, must 
 
 
 def best_of(scores: Floats, k: int, columns: Columns | None = None) -> Best:
-    """The k best, or all where there are fewer. `columns` are those of the scores, where they are not of all items."""
+    """The k best, or all where there are fewer; `columns` are those of the scores."""
     chosen = np.argpartition(scores, -k)[-k:] if len(scores) > 8 * k else np.arange(len(scores))
     chosen = chosen[np.argsort(-scores[chosen])][:k]
     return scores[chosen], chosen if columns is None else columns[chosen]
 
 
 def log_sum_of(scores: Floats) -> float:
-    """log sum exp(scores)"""
     highest = scores.max()
     shifted = scores - highest
     return float(highest + np.log(np.exp(shifted, out=shifted).sum()))
@@ -44,15 +43,15 @@ class VectorSearch:
     def search(
         self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
     ) -> list[tuple[Best, float]]:
-        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first; and each
-        session's log Z, which is over all items, or 0 where it is not wanted.
+        """The best items for session vectors [B, d], and each session's log Z over all items.
 
-        `masks[i]` says which items session i may get, None for all. There are fewer than wanted where it has fewer.
+        Session i gets `wanted[i]` items, the best first, of those that `masks[i]` allows. log Z is
+        0 where it is not wanted.
         """
         raise NotImplementedError
 
     def products(self, session: Floats, columns: Columns) -> Floats:
-        """The products of one session vector [d] with these items' vectors."""
+        """Of one session vector [d] with these items' vectors."""
         return self.table.take(columns, 0) @ session
 
 
@@ -67,7 +66,7 @@ class OwnItemArrays:
     explore: Floats  # [B] log g_explore
 
     def ranked_with(self, best: Sequence[Best], log_sums: Sequence[float], masks: Masks) -> list[Best]:
-        """For each session, its own items that the mask allows among the items with the best products; by log p."""
+        """Each session's allowed own items among those of the best products, by log p."""
         log_sum = np.asarray(log_sums, np.float32)
         known = self.items > 0
         # Values of empty slots that add nothing to the sum, whatever the model has put there.

@@ -1,7 +1,6 @@
-"""What turns sessions into vectors for a search: arrays in, arrays out, so that a run with an export needs no torch.
+"""What turns sessions into vectors for a search: arrays in, arrays out, without torch.
 
-`OnnxModel` runs an ONNX file: that of `posrec export RUN --onnx FILE`, or the network.onnx of a run. onnx_model.py
-describes its inputs and outputs. torch_model.py has the same of a model of torch.
+`OnnxModel` runs the file of `posrec export RUN --onnx FILE`, or the network.onnx of a run.
 """
 
 from collections.abc import Sequence
@@ -52,16 +51,14 @@ def padded(sessions: Sequence[Sequence[int]], max_length: int, stride: int = 1) 
 
 
 def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
-    """Sessions of these lengths, as item numbers. An item is drawn in proportion to its clicks plus one, so that every
-    item can be drawn."""
+    """Sessions of these lengths; an item is drawn in proportion to its clicks plus one."""
     weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
     numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
     return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
 
 class OnnxModel:
-    """A model that was exported as an ONNX file, as a SessionEncoder; it can score every item in place of a model of
-    torch too, if its file has that output."""
+    """A SessionEncoder from an ONNX file; it can score every item if the file has that output."""
 
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
         """`file` is an ONNX file, or its content."""
@@ -78,7 +75,6 @@ class OnnxModel:
             raise InputError(f"{name} can't be read ({what}); write it with posrec export --onnx") from None
 
     def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
-        """Session vectors [B, d], and the term for the session's own items if the model has one."""
         own_outputs = OWN_OUTPUTS if self.has_own_items else ()
         vectors, *own = self.session.run(["session_vectors", *own_outputs], {"items": items, "lengths": lengths})
         return vectors, OwnItemArrays(*own) if own else None
@@ -104,7 +100,6 @@ class OnnxModel:
 
 
 def open_session(content: bytes, threads: int | None) -> Any:
-    """ONNX Runtime's session of a file's content."""
     runtime = import_runtime()
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only: it would warn that `k` has a default value

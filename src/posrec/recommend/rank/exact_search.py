@@ -32,12 +32,12 @@ Rounded = npt.NDArray[np.int32]
 
 
 class ExactSearch(VectorSearch):
-    """Over item vectors [n, d] on the CPU; column i is item i + 1. `rounded` is the file of the same vectors in 8 bits;
-    they are rounded here where it is not given. `cores` may be used for one search.
+    """Over item vectors [n, d] on the CPU. `rounded` is the file of the same vectors in 8 bits, if
+    there is one; `cores` may be used for one search.
 
-    log Z, which a model with a term for the session's own items needs (nn/items/own_items.py), is summed up from the
-    rounded products, with those of the items scored again replaced by the exact ones. If R is the share of Z from the
-    rounded ones, its error is at most log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
+    log Z is summed up from the rounded products, with those of the items scored again replaced by
+    the exact ones. If R is the share of Z from the rounded ones, its error is at most
+    log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
     """
 
     kind, recall = "exact", 1.0
@@ -89,10 +89,10 @@ class ExactSearch(VectorSearch):
 
 
 def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
-    """Of rounded scores [B, n'] the items that may be among the best: their rows, in order, and their columns; and the
-    bars [B] that no other item's rounded score exceeds.
+    """Of rounded scores [B, n'] the bars [B] that no item exceeds but those that may be among the
+    best; and these items as rows, in order, and columns.
 
-    A row has no items where too many would be needed: so many scores are equal, or so few items are allowed.
+    A row has no items where too many would be needed: so many scores are equal, or so few allowed.
     """
     blocks = scores.reshape(len(scores), BLOCK, -1)  # a block is a column: quicker than neighbouring items
     highest = blocks.max(1)  # [B, n' / BLOCK]
@@ -130,10 +130,10 @@ class RoundedItems:
         self.error = error + np.float32(ROUNDING) * self.longest
 
     def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B].
+        """The scores of the rounded vectors [B, n'], their unit [B], the bound on their error [B].
 
-        n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for v = v' + f and
-        x = x' + e, where v' and x' are the rounded vectors,
+        n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for the
+        rounded v' = v - f and x' = x - e,
 
             |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
         """
@@ -148,8 +148,7 @@ class RoundedItems:
 def is_signed(items: int, d: int) -> bool:
     """Whether the rounded items of a table of this size are best signed on this processor.
 
-    They are where it multiplies unsigned with signed bytes (VNNI); elsewhere that product overflows. In large
-    catalogues, reading the items from memory takes the time.
+    They are where it multiplies unsigned with signed bytes (VNNI); elsewhere that overflows.
     """
     if items * d > CACHED or platform.machine() not in ("x86_64", "AMD64"):
         return False
@@ -159,9 +158,8 @@ def is_signed(items: int, d: int) -> bool:
 
 
 def rounded_items(table: Floats) -> bytes | None:
-    """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the rounded item vectors. All items share one step, so
-    that scores compare. None where vectors can't be rounded (there are none, they are not finite, or too many for a
-    file), or where ONNX is not installed."""
+    """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the items, rounded by one step.
+    None where they can't be rounded (none, too many, not finite), or ONNX is not installed."""
     if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
         return None
     try:
@@ -206,10 +204,8 @@ def step_of(values: Floats, axis: int | None = None) -> Floats:
 
 
 def item_vectors_content(table: Floats, similar: Floats) -> bytes:
-    """The content of items.safetensors, of a run's export; `similar` are the vectors by whose cosine items are similar.
-
-    The rounded vectors are its `signed` or `unsigned`, an ONNX file, where they can be rounded.
-    """
+    """The content of items.safetensors; items are similar by the cosine of the vectors `similar`.
+    `signed` or `unsigned` is an ONNX file of the rounded vectors, where they can be rounded."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
@@ -221,8 +217,8 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
 
 
 def parse_item_vectors(content: bytes, path: Path, items: int) -> tuple[Floats, Floats, bytes | None]:
-    """The item vectors [n, d], those by whose cosine items are similar [n, d], and an ONNX file of the first in 8 bits,
-    None where it has to be computed. `content` is that of the file `path`, which an error names."""
+    """The item vectors [n, d], those of similarity [n, d], and an ONNX file of the first in 8 bits;
+    None where it has to be computed. `content` is that of the file `path`, which errors name."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -90,18 +90,16 @@ class FaissSearch(VectorSearch):
 
     @cached_property
     def sample(self) -> tuple[Columns, Floats]:
-        """The columns of the sampled items, and their vectors."""
         size = min(SAMPLE, len(self.table))
         columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
         return columns, self.table[columns]
 
     def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
-        """log Z of one session vector [d], which a model with a term for its own items needs (best_items.py).
+        """log Z of one session vector [d], which a term for own items needs (best_items.py).
 
             Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
 
         The sample is the same for every session, so the same session always has the same scores.
-        docs/performance.md says what the estimate costs.
         """
         columns, vectors = self.sample
         others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
@@ -112,7 +110,7 @@ class FaissSearch(VectorSearch):
 
 
 def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any, float]:
-    """An index of item vectors [n, d], and its recall on `sessions`. It gets the probes that are set or needed."""
+    """An index of item vectors [n, d] with the probes that are set or needed, and its recall."""
     faiss = import_faiss()
     n, d = table.shape
     lists = settings.lists or min(max(1, int(4 * n**0.5)), max(1, n // POINTS))
@@ -139,14 +137,13 @@ def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
 
 
 def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
-    """The share of the exact best items that the search finds."""
     found = search.search(sessions, [len(one) for one in exact])
     shares = [len(one.intersection(best[1].tolist())) / len(one) for one, (best, _) in zip(exact, found, strict=True)]
     return float(np.mean(shares))
 
 
 def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
-    """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
+    """Vectors of random sessions of one to five items, drawn by their training clicks."""
     draw, longest = np.random.default_rng(0), encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
     return encoder.encode(*padded(drawn_sessions(run.popularity, lengths, draw), longest))[0]
@@ -165,8 +162,7 @@ def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool =
 
 
 def parse_index(content: bytes, path: Path, table: Floats, sessions: Floats) -> FaissSearch:
-    """The index of item vectors `table` in the content of the file `path`, which an error names; its recall is measured
-    again, on the vectors `sessions`."""
+    """The index in the content of the file `path`; its recall is measured on `sessions`."""
     faiss = import_faiss()
     try:
         index = faiss.deserialize_index(np.frombuffer(content, np.uint8))

@@ -1,9 +1,8 @@
-"""The one ranker: the best items for many queries, each with its own k and its own items left out or allowed.
+"""The one ranker: the best items for many queries, each with its own k and its own candidates.
 
-Items are found in one of two ways: by all scores (`ScoresRanker` in torch_model.py), for every model,
-also on a GPU, and the quickest for large batches; or by search (`SearchRanker`), the quickest for
-small batches on a CPU: the model, or its ONNX export, gives session vectors, and an exact search or
-faiss finds the items. A query of which no click is known gets the most clicked items.
+`ScoresRanker` in torch_model.py scores every item, for any model, also on a GPU. `SearchRanker` is
+quicker for small batches on a CPU: an exact search or faiss finds the items of session vectors.
+A query of which no click is known gets the most clicked items.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,14 +34,15 @@ class Query:
 
 
 class Ranker:
-    """Over items 1..n, whose training clicks `popularity [n]` counts. A subclass ranks sessions with known clicks.
+    """Over items 1..n, whose training clicks `popularity [n]` counts.
 
     Attributes:
         search_kind: exact, faiss or "all scores".
         recall: the share of the exact best 20 items that is found.
         max_length: the number of latest clicks that are read.
         stride: a longer session is read from a multiple of it on.
-        has_own_items: whether there is a term for the session's own items, so that scores are log probabilities.
+        has_own_items: whether there is a term for the session's own items, so that scores are log
+            probabilities.
     """
 
     def __init__(self, popularity: Floats, search_kind: str, recall: float, model: Any) -> None:
@@ -69,7 +69,7 @@ class Ranker:
         return rankings
 
     def chunks(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """The rows of a bounded number of queries at a time; those without a known click are separate."""
+        """The rows of a bounded number of queries; those without a known click are separate."""
         size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
         for known in (True, False):
             rows = [row for row, query in enumerate(queries) if bool(query.session.numbers) == known]
@@ -80,7 +80,6 @@ class Ranker:
         raise NotImplementedError
 
     def popular_items(self, query: Query) -> Ranking:
-        """The most clicked items that the query allows."""
         columns = self.most_clicked
         if (mask := query.candidates.mask) is not None:
             columns = columns[mask[columns]]
@@ -91,8 +90,8 @@ class Ranker:
 class SearchRanker(Ranker):
     """`encoder` gives session vectors, `search` finds their items.
 
-    If the model has a term for the session's own items (nn/items/own_items.py), the scores of all other items are their
-    products plus a number that is the same for all of them; the own items are ranked among them by their own scores.
+    A term for the session's own items changes only their scores, and adds one number to all others
+    (nn/items/own_items.py), so they are ranked among those that the search finds.
     """
 
     def __init__(self, encoder: SessionEncoder, search: VectorSearch, popularity: Floats) -> None:

@@ -13,14 +13,13 @@ from posrec.runs.folder import Run
 
 
 class Similarity:
-    """Of the items of a model with item vectors. `load` is called at the first use and returns the vectors [n, d]."""
+    """`load` is called at the first use and returns the vectors [n, d] of the items."""
 
     def __init__(self, load: Callable[[], Floats]) -> None:
         self.load = load
 
     @cached_property
     def vectors(self) -> Floats:
-        """[n, d]"""
         return self.load()
 
     @cached_property
@@ -30,7 +29,6 @@ class Similarity:
         return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
 
     def most_similar(self, number: int, k: int, candidates: Candidates, denied: Collection[int]) -> Best:
-        """The k items most similar to this one, of the candidates, without those denied."""
         cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])  # [n]
         cosine[np.array([number, *denied]) - 1] = -np.inf
         if candidates.mask is not None:
@@ -40,12 +38,11 @@ class Similarity:
         return scores[allowed], columns[allowed]
 
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
-        """[P, d] the vectors of these items."""
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
 
 
 def similarity_of(run: Run) -> Similarity | None:
-    """By the vectors of the run's model; None for a counting model, which has none."""
+    """None for a counting model, which has no vectors."""
     from posrec.models.base import SessionModel
 
     if not isinstance(run.model, SessionModel):
@@ -56,14 +53,13 @@ def similarity_of(run: Run) -> Similarity | None:
 
 
 def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -> list[int]:
-    """The places of k of P items with scores [P], the best first, and vectors [P, d], in the order of the list.
+    """The positions of k of P items with scores [P], the best first, and vectors [P, d].
 
-    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): the next item is the one with the highest
+    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): the next item has the highest
 
         (1 - weight) relevance(i)  -  weight max_{j in the list} max(0, cos(i, j))
 
-    where relevance is the score, scaled so that the first of the P items has 1 and the last 0. Items that point away
-    from all others get no bonus for it: a negative cosine counts as 0.
+    where relevance is the score, scaled from 1 for the first item to 0 for the last.
 
     >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
     >>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
@@ -87,8 +83,7 @@ def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -
 
 
 def some_of_each_group(ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking) -> Ranking:
-    """The first `most` items of each group, k at most; of a group of items of `before`, as many fewer.
-    `groups [n]` holds the group of every item.
+    """The first `most` items of each group, k at most, counting those of `before`.
 
     >>> ranking = [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5)]
     >>> some_of_each_group(ranking, np.array([7, 7, 7, 8, 9]), most=2, k=3, before=[])

@@ -1,5 +1,4 @@
-"""What ranks items by torch: a model as a SessionEncoder on the CPU, its vectors as arrays, and a ranker by the scores
-of all items, on a CPU or a GPU."""
+"""Ranking by torch: a model as a SessionEncoder, its vectors as arrays, a ranker by all scores."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,16 +1,12 @@
 """Warm start: training that continues from a run on another dataset, as every night on the newest log.
 
-Items are matched by their ids. Those that the run knows keep their vectors; the run's other items are dropped. A new
-item i starts from the items that were clicked near it, and from those that share its attributes:
+Items are matched by their ids. A new item i starts from those clicked near it and those that share its attributes:
 
     x_i = (sum over known j of C_ij x_j + m_i) / (sum over known j of C_ij + 1)
 
-C_ij is the number of co-clicks (`nn/items/coclicks.py`) and m_i the mean vector of the known items with the attributes
-of i (`nn/items/attribute_vectors.py`); the 1 is there only if such items exist. All weights of the network whose shape
-does not depend on the items are copied, and Adam goes on with the second moments of the run (`training/start.py`).
-
-A model that reads the same sessions again and again learns them by heart. So an epoch has the sessions that are later
-than those of the run, and a few of the others, so that the model does not forget them.
+C_ij counts co-clicks, and m_i is the mean vector of the known items with the attributes of i; the 1 is there only if
+such items exist. All other weights are copied, and Adam goes on with the run's second moments. An epoch has the
+sessions that are later than those of the run, and a few of the others.
 """
 
 from collections.abc import Iterator

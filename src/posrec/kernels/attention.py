@@ -3,11 +3,9 @@
     A = softmax(Q K^T / sqrt(d_head) + near) V,  over the rows of the session
 
 The rows of session b are `begins[b] .. begins[b + 1] - 1` of `queries [T, A d]`, in which A vectors ask at every row,
-and of `keys_values [T, 2 d]`, K and V side by side; the heads of each are side by side. A program computes one head of
-one session, so its attention weights stay on the chip. Rows after the last session are unused; their results are zeros.
-
+and of `keys_values [T, 2 d]`, K and V side by side. A program computes one head of one session.
 `near [T, A, heads, W]`, if it is given, is what the distance adds to the logits: at row t, distance k, where row t
-reads row t - k. Then the attention is causal, and the weights are returned by distance too, for a sum over distances.
+reads row t - k. Then the attention is causal, and the weights are returned by distance too.
 """
 
 import triton

@@ -1,12 +1,9 @@
 """The base classes of all models: what a model implements, and what the base class derives from it.
 
-A trained model is a `SessionModel`: it computes a vector for each session and a vector for each item, and its scores
-are their inner products. It may have a term for the session's own items on top (`nn/items/own_items.py`). Losses,
-ranking, nearest-neighbour search and the ONNX export need nothing else. A model that counts the training sessions
-instead of being trained is a `CountingModel`: it computes scores alone.
-
-Both are built as `Model(items, config)`. Items are numbered 1..items; any other number is an item that is unknown to
-the model. The model reads the latest `config.max_length` clicks of a session.
+A trained model is a `SessionModel`: a vector for each session and for each item, whose inner products are the scores,
+and perhaps a term for the session's own items (`nn/items/own_items.py`). A model that counts the training sessions is a
+`CountingModel`: it computes scores alone. Both are built as `Model(items, config)`. Items are numbered 1..items; any
+other number is unknown to the model. It reads the latest `config.max_length` clicks of a session.
 """
 
 from collections.abc import Iterator

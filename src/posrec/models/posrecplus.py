@@ -2,22 +2,13 @@
 
     T clicks of B sessions, d dimensions, n items. Click j of a session is its j-th from the front, from 0 on.
 
-Item vectors, smoothed over the graph of co-clicked items (`nn/items/coclicks.py`) and scored by their cosine:
-
     E    = id vectors, plus those of the attributes if there are any     `nn/items/attribute_vectors.py`
-    X    = E + smoothing A E                                             x_j: the row of X of click j's item
+    X    = E + smoothing A E                                             A: co-clicks, `nn/items/coclicks.py`
     h_i  = the intentions at click i, from the x_j of j <= i             `session_reader.py`, Eq. (7)-(10)
     z_i  = scale cos(h_i, X) + trend                                     in place of Eq. (11); `nn/items/trends.py`
+    p    = g_repeat r + g_explore e                                      `nn/items/own_items.py`, `RepeatPart`
 
-One pass over a session computes h_i of all its prefixes, each as if it were read alone; so a training step reads whole
-sessions and takes the loss at every click.
-
-Repeat and explore (`nn/items/own_items.py`): p = g_repeat r + g_explore e, with g and r of `RepeatPart`.
-
-The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
-heart: `item_dropout` acts on the x_j that the reader reads, `repeat_dropout` on the x_j, H_j and h_i that the repeat
-part and the gate read. `id_dropout` replaces the X of some items by the vectors of their attributes alone, which is all
-that an item without clicks has.
+x_j is the row of X of click j's item. The loss is -log p of the next item, at every click of a session.
 """
 
 import math

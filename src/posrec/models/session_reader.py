@@ -1,16 +1,13 @@
 """The reader of posrec-plus: one pass over the clicks of sessions, which gives the intentions at every click.
 
-Click j of a session is its j-th from the front, from 0 on; x_j is its item's vector.
-
     x'_j = GRU(x_j, x_{j-1})                                             `Message`, in place of Eq. (7)-(8)
     y_j  = x'_j + F[j] + C[c_j]          c_j: clicks on j's item so far, at most 5
     H_i  = Transformer, asked by y_i and reading y_j of j <= i           Eq. (9), its row of the last click
     G_i  = its attention, asked by the first click, y_0 + B[i]           Eq. (9), its row of the first click
     h_i  = x'_i + H_i + sigmoid(W H_i) G_i                               Eq. (10), whose last term is gated here
 
-Everything at click i depends on the clicks up to i alone, so one pass over a session computes h_i of all its prefixes,
-each as if it were read alone. F and B are the two parts of the positional encoding (`encodings/split.py`): where click
-i reads click j (`CausalLayer`) the two add up to the encoding of place j in a session of i + 1 clicks.
+Everything at click i depends on the clicks up to i alone. F and B are the two parts of the positional encoding
+(`encodings/split.py`): where click i reads click j, they add up to the encoding of position j of i + 1.
 
     T clicks in all, Q clicks i that are asked for, W distances, d dimensions.
 """
@@ -77,18 +74,15 @@ class ReadClicks:
 
 
 class CausalLayer(TransformerLayer):
-    """A Transformer layer in which a click reads itself and the clicks before it, by their distance: `project` what is
-    read, then `forward` what asks.
-
-    Click i of a session asks, with the vector x_i; y_j are the clicks that it reads, B the backward part of the
-    positional encoding, s a learned number of each head:
+    """A Transformer layer in which click i reads the clicks j <= i, by their distance: `project` what is read, then
+    `forward` what asks. B is the backward part of the positional encoding, s a learned number of each head:
 
         a_ij = softmax over j <= i of (q_i (k_j + W_k B[i - j]) / sqrt(d_head) + bias[i - j] + s [same item])
         A_i  = sum_j a_ij (v_j + W_v B[i - j])                        q = W_q x,  k = W_k y,  v = W_v y
         x1   = LayerNorm(x + A W_o)                                   `forward`
         x2   = LayerNorm(x1 + W_2 relu(W_1 x1))                       `fed_forward`
 
-    Other vectors may ask in place of that of click i, and read what click i reads: A vectors at each of Q clicks.
+    Other vectors may ask in place of x_i: A vectors at each of Q clicks.
     """
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:

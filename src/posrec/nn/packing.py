@@ -1,12 +1,8 @@
 """Packing: compute only on the filled slots of a padded batch.
 
-Sessions of a batch differ in length, so most of the [B, L] slots are empty. Linear layers run over `rows [T, d]`, the
-filled slots one after the other; attention and graph messages, which combine the slots of a session, run over
-`slots [B, L, d]`. Both conversions are gathers, and so are their gradients, because every filled slot has exactly one
-row.
-
-Shapes of a captured GPU step can't depend on the data, so T may be set to a `capacity`. The values of rows after the
-last filled slot are then arbitrary; nothing reads them, and they have no gradient.
+Linear layers run over `rows [T, d]`, the filled slots one after the other; attention and graph messages, which combine
+the slots of a session, over `slots [B, L, d]`. Shapes of a captured GPU step can't depend on the data, so T may be set
+to a `capacity`; rows after the last filled slot are then arbitrary, and nothing reads them.
 """
 
 from collections.abc import Sequence

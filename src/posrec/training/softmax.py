@@ -1,12 +1,10 @@
 """The softmax over all items: Eq. (11) and (12), the cross entropy of each sample, at once or in chunks of the items.
 
 `softmax_loss` chooses how it is computed. `log_sum_and_target` is the equation, for any device and precision. `Softmax`
-is for a CPU, where a pass over the scores of all items takes as long as computing them: exp(score - top) is computed
-once, in place, and never divided by its sum; the backward pass puts the sums and the weights of the samples into the
-smaller factors of its products, and writes each part of the table's gradient directly to its place. A GPU has
-`kernels/softmax.py`. In chunks, scores are never stored for all items, but computed again in the backward pass.
+is for a CPU: exp(score - top) is computed once, in place, and never divided by its sum. A GPU has `kernels/softmax.py`.
+In chunks, scores are computed again in the backward pass instead of stored.
 
-`columns [B, R]` and `amounts [B, R]` raise or lower some scores of a session: the session's own items.
+`columns [B, R]` and `amounts [B, R]` raise or lower the scores of the session's own items.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
 """Optimiser steps: eager on a CPU; compiled and captured as CUDA graphs on a GPU.
 
-Replaying a captured graph runs no Python, so a step on a GPU takes as long as its kernels. Two things keep their number
-small: `torch.compile` fuses the model's small operations, and what does not depend on the weights (gathering the
-samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as
-their steps.
+Replaying a captured graph runs no Python, so a step on a GPU takes as long as its kernels. `torch.compile` fuses the
+small ones, and what does not depend on the weights (gathering the samples, building the session graphs) is done for
+STEPS_AT_ONCE batches together, inside the same captured graph.
 """
 
 import gc

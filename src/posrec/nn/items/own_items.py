@@ -1,16 +1,11 @@
 """OwnItems: a term of the score for the session's own items, which mixes repeating a click and exploring.
 
-With chance g_repeat the next click repeats one of the session's items, drawn by r; otherwise it is drawn by e, a
-softmax over all items, in which the session's own items are raised or lowered by delta:
-
     p_i = g_repeat r_i + g_explore e_i
     e_i = exp(z_i + delta_i) / S         z_i: the product of session and item vector; delta_i = 0 outside the session
     S   = Z + sum_{k in session} exp(z_k) (exp(delta_k) - 1)          Z = sum_i exp(z_i), over all items
 
-For all other items log p_i = z_i + log g_explore - log S, in the order of the products. So a search needs Z, the
-normaliser of the products, and nothing else about them. Where the products of all items are at hand, delta is added to
-them before they are summed. Computed from Z, S is a small difference of large numbers where an own item has nearly all
-of Z and is lowered; products in reduced precision are not exact enough for that.
+For all other items log p_i = z_i + log g_explore - log S, in the order of the products: a search needs Z and nothing
+else. Where the products of all items are at hand, delta is added to them before they are summed, which is more exact.
 """
 
 from dataclasses import dataclass

@@ -6,9 +6,7 @@ its age (the whole log is 1 long), and three learned weights a:
     C_i(b, tau) = sum over clicks p < b N / 15 on item i of exp((p / N - b / 15) / tau)      tau = 0.03, 0.2, infinite
     trend_i(b)  = sum over tau of a_tau log(1 + C_i(b, tau))
 
-A training sample of part b is scored with trend_i(b), so it knows neither its target nor any later click. Recommending
-is done with trend_i(15), after the whole log. The term is a product like the rest of the score: a session vector has 16
-more columns and an item vector too.
+A training sample of part b is scored with trend_i(b), so it knows no later click; a served session with trend_i(15).
 """
 
 import math

@@ -4,10 +4,8 @@ r_t  = sigmoid(W_r x_t + U_r h_{t-1}),  z_t = sigmoid(W_z x_t + U_z h_{t-1})
 c_t  = tanh(W x_t + r_t * (U h_{t-1}))
 h_t  = (1 - z_t) * c_t + z_t * h_{t-1}
 
-This is torch's layer, in which each product has a bias. It applies the reset gate after the product with U, where the
-papers apply it before, and its z is their 1 - z; GPUs have a kernel for this variant. Sessions are padded on the right,
-so a state never depends on padding; the states after a session's end are computed but not read. Packing the sessions
-instead would need their lengths on the CPU.
+This is torch's layer: it applies the reset gate after the product with U, where the papers apply it before. Sessions
+are padded on the right, so a state never depends on padding.
 """
 
 import torch

@@ -3,11 +3,9 @@ Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
 
     similarity(i, j) = S_ij / ((S_i + regularization)^alpha * (S_j + regularization)^(1 - alpha))
 
-S_i counts the training sessions with item i, S_ij those with both. With alpha = 0.5 and no regularisation it is the
-cosine of the items' vectors over sessions; regularisation lowers the similarity of two rare items that share a single
-session. An item keeps its `neighbours` most similar items; only with `itself` is it one of them. The score of an item
-is its similarity to the latest click on a known item; with `all_items`, the sum of its similarities to all clicks of
-the session. neighbours.py says what becomes of items that are not neighbours, and of the session's own items.
+S_i counts the training sessions with item i, S_ij those with both. An item keeps its `neighbours` most similar items,
+itself only with `itself`. A score is the similarity to the latest click on a known item; with `all_items`, the sum over
+all clicks of the session.
 """
 
 from dataclasses import dataclass

@@ -1,21 +1,9 @@
 """NeighbourModel: what the models share that score the items near a session's own, from counts of training sessions.
 
-Items without a score follow by popularity, with scores below 0.
-
-Such models give a session's own items high scores, whatever the log, and some logs repeat items rarely or never. So
-the scores of own items, the item just clicked apart from the earlier ones, are multiplied by
-
-    factor = min(1, TOLERANCE * p / m)^2
-
-p is the share of training clicks, those that begin a session left out, that repeat such an item. m is the share that
-such items have of the scores of all own items and the best other item, a mean over sessions as they begin in training:
-near 1 if the model puts them first, whatever else there is. Where training never repeats such an item, p = 0, it goes
-to the end of the list.
-
-A repeat is easier to predict than any other click, so own items rightly come first more often than they are clicked.
-Hence the tolerance, with which every factor is 1 on Diginetica and Yoochoose, for which the models' settings were
-chosen. The square is there because the scores of the best other items are close to each other and to that of an own
-item: it ranks better than the plain ratio on the demo shop, which repeats 2 % of its clicks at once.
+Items without a score follow by popularity, with scores below 0. Such models put a session's own items first, and some
+logs rarely repeat items. So the scores of own items, the item just clicked apart from the earlier ones, are multiplied
+by factor = min(1, TOLERANCE * p / m)^2. p is the share of training clicks that repeat such an item; m is the share that
+such items have of the scores of all own items and the best other item, a mean over sessions as they begin in training.
 """
 
 import torch
@@ -26,6 +14,8 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import rest_by_popularity
 
 SESSIONS_AT_A_TIME = 128  # bounds the memory for candidates, and keeps them in the cache
+# A repeat is easier to predict than any other click, so own items rightly come first more often than they are clicked.
+# With this tolerance every factor is 1 on Diginetica and Yoochoose. The square ranks better on the demo shop.
 TOLERANCE = 7.0
 LEAST_CLICKS = 1000  # fewer do not tell how often items are repeated
 SAMPLE = 1000  # begun sessions from which m is measured

@@ -6,8 +6,7 @@
                similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)                near in n
 
 where i* is the latest item of s that is in n too. Time is the order of sessions: age(n) is the share of training
-sessions that began after n, and the session s is newer than all of them. The public splits have this order but no
-times. neighbours.py says what becomes of items that are in no neighbour, and of the session's own items.
+sessions that began after n. The public splits have this order but no times.
 """
 
 from dataclasses import dataclass

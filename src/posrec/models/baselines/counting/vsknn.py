@@ -6,8 +6,7 @@
 
 The later an item of the current session s, the higher its weight. Neighbours n come from the `sample_size` newest
 training sessions that share an item with s. `decay` falls with the distance of the latest shared item from the end of
-s. S counts training sessions, S_i those with item i, so rare items have higher scores. neighbours.py says what becomes
-of items that are in no neighbour, and of the session's own items.
+s. S counts training sessions, S_i those with item i.
 """
 
 from collections.abc import Callable

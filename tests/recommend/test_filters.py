@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.errors import InputError
-from posrec.recommend.filters import AttributeTable
+from posrec.recommend.filters import FilterColumns
 
 CATEGORY = ["tents", "mats", None, "tents", "42"]
 PRICE = ["120", "35.5", None, "9", "200"]  # text, as a CSV file has it
@@ -15,7 +15,7 @@ WEIGHT = [1, 2.5, None, 42, 42.0]
 TAGS = [["blue", "new"], [], None, ["new"], ["blue"]]
 SALE = [True, False, None, True, False]
 STOCK = ["True", "False", "few", None, "true"]
-ITEMS = AttributeTable(
+ITEMS = FilterColumns(
     {"category": CATEGORY, "price": PRICE, "weight": WEIGHT, "tags": TAGS, "sale": SALE, "stock": STOCK}, items=5
 )
 
@@ -73,7 +73,7 @@ def test_wrong_filters_have_a_plain_message(wanted: Any, message: str) -> None:
 
 def test_without_columns_the_error_says_where_they_come_from() -> None:
     with pytest.raises(InputError, match="posrec prepare --items FILE adds them"):
-        AttributeTable({}, items=3).matching({"price": 1})
+        FilterColumns({}, items=3).matching({"price": 1})
 
 
 def test_groups_are_the_first_values_and_items_without_one_are_alone() -> None:
@@ -89,7 +89,7 @@ VALUES = st.sampled_from(["a", "b", "c", None])
 
 @given(st.lists(st.one_of(VALUES, st.lists(VALUES, max_size=3)), min_size=1, max_size=12), st.lists(VALUES, max_size=3))
 def test_any_values_are_found_as_a_plain_loop_finds_them(column: list[Any], wanted: list[Any]) -> None:
-    attributes = AttributeTable({"column": column}, len(column))
+    attributes = FilterColumns({"column": column}, len(column))
     expected = [any(one in wanted for one in (value if isinstance(value, list) else [value])) for value in column]
     assert attributes.matching({"column": wanted}).tolist() == expected
     assert attributes.matching({"column": {"not": wanted}}).tolist() == [not one for one in expected]

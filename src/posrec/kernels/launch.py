@@ -48,7 +48,7 @@ def threads(device: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(initializer=torch.cuda.set_device, initargs=(device,))
 
 
-class Operation:
+class TorchOperation:
     """`function` as the operation `name`.
 
     Where neither autograd nor torch.compile needs it, the function is called directly: at the first call of an
@@ -66,5 +66,5 @@ class Operation:
         return self.known_to_torch(*arguments) if needed else self.function(*arguments)
 
 
-def operation(name: str) -> Callable[[Callable[..., Any]], Operation]:
-    return lambda function: Operation(name, function)
+def operation(name: str) -> Callable[[Callable[..., Any]], TorchOperation]:
+    return lambda function: TorchOperation(name, function)

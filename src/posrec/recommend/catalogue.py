@@ -15,7 +15,7 @@ import numpy as np
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.recommend.filters import Attribute, AttributeTable, is_number, shown
+from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
@@ -117,11 +117,11 @@ class Catalogue:
         self,
         vocabulary: Vocabulary,
         items: int,
-        attributes: AttributeTable | None = None,
+        attributes: FilterColumns | None = None,
         rules: Candidates = EVERY_ITEM,
     ) -> None:
         self.vocabulary, self.items, self.rules = vocabulary, items, rules
-        self.attributes = known = attributes or AttributeTable(vocabulary.columns, items)
+        self.attributes = known = attributes or FilterColumns(vocabulary.columns, items)
         # Neither refers to the catalogue: that would be a reference cycle.
         self.filters = LatestResults(lambda one: Candidates(known.matching(one)).and_also(rules), items, candidates=1)
         self.boosts = LatestResults(partial(items_by_factor, known), items, candidates=MOST_FACTORS)
@@ -135,7 +135,7 @@ class Catalogue:
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
         """These columns replace those of the vocabulary; the others of the vocabulary stay."""
-        attributes = AttributeTable({**self.vocabulary.columns, **columns}, self.items, before=self.attributes)
+        attributes = FilterColumns({**self.vocabulary.columns, **columns}, self.items, before=self.attributes)
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
 
     @cached_property
@@ -192,7 +192,7 @@ def values_of(number: int, fields: Fields) -> dict[str, Any]:
     return {name: values[number - 1] for name, values in fields.items()}
 
 
-def items_by_factor(attributes: AttributeTable, boost: Mapping[str, Mapping[str, float]]) -> dict[float, Candidates]:
+def items_by_factor(attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]) -> dict[float, Candidates]:
     """The items of each factor of a boost, which is 1 for those that it does not name."""
     if not isinstance(boost, Mapping) or not all(isinstance(values, Mapping) for values in boost.values()):
         raise InputError(f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}')

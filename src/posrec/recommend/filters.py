@@ -2,7 +2,7 @@
 
 docs/recommending.md describes them. An item matches if every column that the filter names does.
 
->>> attributes = AttributeTable({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
+>>> attributes = FilterColumns({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
 >>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()
 [False, True, False]
 """
@@ -125,15 +125,13 @@ class Attribute:
         return listed
 
 
-class AttributeTable:
+class FilterColumns:
     """The columns of the items 1..n that a model knows; the vocabulary may hold more items.
 
     What was built for columns of `before` is used again where a column has the same values.
     """
 
-    def __init__(
-        self, columns: Mapping[str, Sequence[Any]], items: int, before: "AttributeTable | None" = None
-    ) -> None:
+    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int, before: "FilterColumns | None" = None) -> None:
         self.items = items
         self.columns: dict[str, Attribute] = {}
         for name, values in columns.items():

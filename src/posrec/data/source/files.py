@@ -197,7 +197,7 @@ def local_copy(file: File) -> Iterator[Path]:
         yield copy
 
 
-class Unpacked(io.RawIOBase):
+class BoundedStream(io.RawIOBase):
     """What a compressed file holds; an InputError if that is more than a log can be."""
 
     def __init__(self, file: File, stream: IO[bytes]) -> None:
@@ -246,7 +246,7 @@ def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             yield packed, packed
             return
         stream = compr[compression](packed, mode="rb")
-        yield io.BufferedReader(Unpacked(file, stream), BUFFER_BYTES), packed
+        yield io.BufferedReader(BoundedStream(file, stream), BUFFER_BYTES), packed
 
 
 def read_start(file: File, size: int) -> bytes:

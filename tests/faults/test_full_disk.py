@@ -17,11 +17,10 @@ LIMITS = [500, slowly(4096)]  # bytes that a file may have: a limit stands for a
 def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size: int) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", [f'["i{n % 30}"]' for n in range(20_000)])
     done = forked("score", counted, sessions, tmp_path / out, before=FILE_SIZE_LIMIT.format(size=size))
-    parts = tmp_path / f"{out}.parts"
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: File too large: {parts}/"), done.stderr
+    assert done.stderr.startswith(f"error: File too large: {tmp_path / out}"), done.stderr
     assert done.stderr.endswith("; nothing was left half-written\n")
-    assert listed(parts / "answers") == []
+    assert listed(tmp_path) == ["in.jsonl"]
     assert command("score", counted, sessions, tmp_path / out).code == 0
     assert listed(tmp_path) == sorted(["in.jsonl", out])
 

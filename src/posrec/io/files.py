@@ -136,14 +136,11 @@ def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
 
 def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]) -> None:
     """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never executes anything."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save  # save_file would replace the unfinished file, which is locked
 
+    content = save(separate(tensors), {"about": json.dumps(about)})
     with whole_file(path, overwrite=True) as unfinished:
-        try:
-            save_file(separate(tensors), unfinished, {"about": json.dumps(about)})
-        except SafetensorError as error:
-            raise os_error_in(error) or error from None
+        unfinished.write_bytes(content)
 
 
 def separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from posrec.server import worker as worker_module
+from posrec.server.metrics import is_alive
 from tests.helpers import command, slowly
 from tests.server.raw import ask, recommend
 from tests.server.server_process import Server, children, open_files, serving, until
@@ -105,14 +106,6 @@ def test_workers_stop_with_a_parent_that_is_killed(trained: Path) -> None:
         server.process.kill()
         server.process.wait()
         until(lambda: not any(map(is_alive, pids)))
-
-
-def is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_worker_that_replaces_one_that_died_at_once_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,8 +158,9 @@ def remove_gauges_of_the_dead(folder: Path) -> None:
 
 
 def is_alive(process: int) -> bool:
+    """Whether a process of this user has this id."""
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except OSError:  # there is none, or it is another user's
         return False
     return True

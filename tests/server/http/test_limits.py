@@ -38,7 +38,7 @@ def test_a_head_below_both_limits_is_accepted(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [["X: " + "x" * 200_000], [f"X-{number}: 1" for number in range(MOST_HEADERS)], ["X: " + "x" * 5000] * 40],
+    [["X: " + "x" * 65_536], [f"X-{number}: 1" for number in range(MOST_HEADERS)], ["X: " + "x" * 5000] * 14],
     ids=["long", "many", "many long ones"],
 )
 def test_a_head_above_a_limit_is_refused(server: Server, headers: list[str]) -> None:

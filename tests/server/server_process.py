@@ -123,7 +123,7 @@ class Server:
 
 
 def children(server: Server) -> list[int]:
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(server.process.pid)]
+    command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(server.process.pid)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     return [int(line.split()[0]) for line in listed if "resource_tracker" not in line]
 

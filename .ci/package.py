@@ -1,11 +1,11 @@
-"""Builds the wheel and the source distribution, installs each into an empty environment and tries it (`make package`).
+"""Builds the wheel and the source distribution, installs each into an empty environment and tries
+it (`make package`).
 
     python .ci/package.py [--only wheel|sdist]
 
-It is run by a Python that has `build`. Everything is written to build/package: dist/ has the two files to publish, and
-wheel/ and sdist/ the environments. torch comes from wherever pip is configured to find it, in the version of
-constraints.txt.
-"""
+It is run by a Python that has `build`. Everything is written to build/package: dist/ has the two
+files to publish, and wheel/ and sdist/ the environments. torch comes from wherever pip is
+configured to find it, in the version of constraints.txt."""
 
 import argparse
 import json
@@ -27,19 +27,29 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "package"
 # Nothing of the checkout may be found by the installed package.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+}
 START_TIMEOUT = 120  # seconds until the server must answer
 
 
 def build() -> dict[str, Path]:
-    """The wheel and the source distribution; the wheel is built from the latter, as a user's pip would."""
+    """The wheel and the source distribution; the wheel is built from the latter, as a user's pip
+    would."""
     shutil.rmtree(OUT, ignore_errors=True)
-    # setuptools keeps copies of the modules in build/lib, and would pack those that have been deleted since.
+    # setuptools keeps copies of the modules in build/lib, and would pack those that have been
+    # deleted since.
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
     subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", OUT / "dist", ROOT], check=True, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "build", "--outdir", OUT / "dist", ROOT],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
-    (wheel,), (sdist,) = ((OUT / "dist").glob(pattern) for pattern in ("*.whl", "*.tar.gz"))
+    (wheel,), (sdist,) = (
+        (OUT / "dist").glob(pattern) for pattern in ("*.whl", "*.tar.gz")
+    )
     return {"wheel": wheel, "sdist": sdist}
 
 
@@ -48,19 +58,37 @@ def check_wheel(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     source = ROOT / "src"
-    files = (file for file in (source / "posrec").rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    report_difference(path.name, packed, {file.relative_to(source).as_posix() for file in files})
+    files = (
+        file
+        for file in (source / "posrec").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    )
+    report_difference(
+        path.name, packed, {file.relative_to(source).as_posix() for file in files}
+    )
 
 
 def check_sdist(path: Path) -> None:
     """It holds every file that git tracks, and what setuptools writes."""
     with tarfile.open(path) as archive:
-        packed = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+        packed = {
+            name.partition("/")[2]
+            for name in archive.getnames()
+            if archive.getmember(name).isfile()
+        }
     if not (ROOT / ".git").exists():
-        print("This is not a git checkout: the files of the source distribution are not compared with those tracked.")
+        print(
+            "This is not a git checkout: the files of the source distribution are not compared with those tracked."
+        )
         return
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    written = {name for name in packed if name in ("PKG-INFO", "setup.cfg") or ".egg-info/" in name}
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    written = {
+        name
+        for name in packed
+        if name in ("PKG-INFO", "setup.cfg") or ".egg-info/" in name
+    }
     report_difference(path.name, packed - written, set(listed.splitlines()))
 
 
@@ -73,11 +101,21 @@ def report_difference(name: str, packed: set[str], wanted: set[str]) -> None:
 
 
 def install(name: str, artifact: Path) -> Path:
-    """The folder of the commands of a new environment in which the artifact is installed, with its server."""
+    """The folder of the commands of a new environment in which the artifact is installed, with its
+    server."""
     folder = OUT / name
     venv.create(folder, with_pip=True)
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
-    subprocess.run([*pip, f"posrec[serve] @ {artifact.as_uri()}"], check=True, env=ENVIRONMENT)
+    pip = [
+        folder / "bin" / "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-c",
+        ROOT / "constraints.txt",
+    ]
+    subprocess.run(
+        [*pip, f"posrec[serve] @ {artifact.as_uri()}"], check=True, env=ENVIRONMENT
+    )
     return folder / "bin"
 
 
@@ -86,25 +124,41 @@ def try_commands(commands: Path, folder: Path) -> None:
 
     def posrec(*arguments: str) -> str:
         done = subprocess.run(
-            [commands / "posrec", *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
+            [commands / "posrec", *arguments],
+            cwd=folder,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
-            raise SystemExit(f"posrec {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+            raise SystemExit(
+                f"posrec {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}"
+            )
         return done.stdout
 
     print(posrec("doctor"))
     clicks = [
-        f"{session},sku-{(session + step) % 10},{1000 * session + step}" for session in range(200) for step in range(4)
+        f"{session},sku-{(session + step) % 10},{1000 * session + step}"
+        for session in range(200)
+        for step in range(4)
     ]
     (folder / "clicks.csv").write_text("\n".join(["session,item,time", *clicks]) + "\n")
     posrec("prepare", "clicks.csv", "--out", "shop")
     posrec("train", "shop", "--model", "coclick", "--out", "run")
     answer = json.loads(posrec("recommend", "run", "sku-3", "-k", "3", "--json"))
-    expect("posrec recommend", answer["items"][0]["item"], "sku-4")  # every click is followed by the next number
+    expect(
+        "posrec recommend", answer["items"][0]["item"], "sku-4"
+    )  # every click is followed by the next number
     with served(commands, folder / "run") as address:
         body = json.dumps({"session": ["sku-3"], "k": 3}).encode()
-        request = urllib.request.Request(f"{address}/v1/recommend", body, {"Content-Type": "application/json"})
-        expect("POST /v1/recommend", json.load(urllib.request.urlopen(request))["items"][0]["item"], "sku-4")
+        request = urllib.request.Request(
+            f"{address}/v1/recommend", body, {"Content-Type": "application/json"}
+        )
+        expect(
+            "POST /v1/recommend",
+            json.load(urllib.request.urlopen(request))["items"][0]["item"],
+            "sku-4",
+        )
         page = urllib.request.urlopen(address).read().decode()
         expect("the playground", "<title>" in page and "posrec" in page, True)
 
@@ -123,14 +177,19 @@ def served(commands: Path, run: Path) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
-            [commands / "posrec", "serve", run, "--port", str(port)], env=ENVIRONMENT, stdout=log, stderr=log
+            [commands / "posrec", "serve", run, "--port", str(port)],
+            env=ENVIRONMENT,
+            stdout=log,
+            stderr=log,
         )
         try:
             deadline = time.monotonic() + START_TIMEOUT
             while not ready(address):
                 if server.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
-                    raise SystemExit(f"posrec serve did not start:\n{log.read().decode()}")
+                    raise SystemExit(
+                        f"posrec serve did not start:\n{log.read().decode()}"
+                    )
                 time.sleep(0.2)
             yield address
         finally:
@@ -147,8 +206,12 @@ def ready(address: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Build the package, install it into empty environments and try it.")
-    parser.add_argument("--only", choices=("wheel", "sdist"), help="install and try only this one")
+    parser = argparse.ArgumentParser(
+        description="Build the package, install it into empty environments and try it."
+    )
+    parser.add_argument(
+        "--only", choices=("wheel", "sdist"), help="install and try only this one"
+    )
     only = parser.parse_args().only
     artifacts = build()
     check_wheel(artifacts["wheel"])

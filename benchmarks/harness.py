@@ -1,4 +1,5 @@
-"""What all benchmarks share: arguments, data cut from others, measuring in turns and in processes, the result file."""
+"""What all benchmarks share: arguments, data cut from others, measuring in turns and in processes,
+the result file."""
 
 import argparse
 import json
@@ -35,21 +36,28 @@ CPU = torch.device("cpu")
 
 def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentParser:
     """A parser whose help is the script's docstring; with `out`, the option --out has this default."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     if out is not None:
-        parser.add_argument("--out", type=Path, default=Path(out), help="the result file")
+        parser.add_argument(
+            "--out", type=Path, default=Path(out), help="the result file"
+        )
     return parser
 
 
 def options(about: str | None, out: str, **defaults: Any) -> argparse.Namespace:
-    """The arguments of a script that has --out and an option for each default, of the default's type."""
+    """The arguments of a script that has --out and an option for each default, of the default's
+    type."""
     parser = parser_for(about, out)
     for name, default in defaults.items():
         flag = f"--{name.replace('_', '-')}"
         if default is False:
             parser.add_argument(flag, action="store_true")
         else:
-            parser.add_argument(flag, type=type(default), default=default, help=f"[default: {default}]")
+            parser.add_argument(
+                flag, type=type(default), default=default, help=f"[default: {default}]"
+            )
     return parser.parse_args()
 
 
@@ -64,7 +72,9 @@ def conditions() -> dict[str, Any]:
     return {
         "load_average": round(os.getloadavg()[0], 2),
         "threads": torch.get_num_threads(),
-        "machine": f"{machine}, {torch.cuda.get_device_name()}" if torch.cuda.is_available() else machine,
+        "machine": f"{machine}, {torch.cuda.get_device_name()}"
+        if torch.cuda.is_available()
+        else machine,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
@@ -78,37 +88,59 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def write_row(path: Path, row: Mapping[str, Any], key: Sequence[str]) -> None:
-    """The same for a file of rows: the row takes the place of the one with the same values of `key`."""
+    """The same for a file of rows: the row takes the place of the one with the same values of
+    `key`."""
     rows = read_json(path) if path.exists() else []
     whole = {"command": command(), **row, **conditions()}
-    write_json(path, [*(one for one in rows if any(one[name] != row[name] for name in key)), whole])
+    write_json(
+        path,
+        [*(one for one in rows if any(one[name] != row[name] for name in key)), whole],
+    )
     print(json.dumps(whole, indent=2))
 
 
 def sessions_of(data: PreparedDataset, part: SessionDataset) -> list[list[str]]:
     """The raw ids of the clicks of each session of a part."""
-    return [[data.vocabulary.item(item) for item in part.session(n).tolist()] for n in range(part.sessions)]
+    return [
+        [data.vocabulary.item(item) for item in part.session(n).tolist()]
+        for n in range(part.sessions)
+    ]
 
 
-def prepare_sessions(folder: Path, train: list[list[str]], test: list[list[str]], **options: Any) -> PreparedDataset:
+def prepare_sessions(
+    folder: Path, train: list[list[str]], test: list[list[str]], **options: Any
+) -> PreparedDataset:
     """A dataset of these sessions, as `posrec prepare --format sessions` makes it."""
-    from posrec.data.prepare.pipeline import prepare  # needs polars, which a machine with a GPU may lack
+    from posrec.data.prepare.pipeline import (
+        prepare,
+    )  # needs polars, which a machine with a GPU may lack
 
     folder.mkdir(parents=True)
     for name, sessions in (("train", train), ("test", test)):
         text = "".join(" ".join(session) + "\n" for session in sessions)
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
-    return prepare(folder / "train.txt", "sessions", folder / "data", test=folder / "test.txt", **options)
+    return prepare(
+        folder / "train.txt",
+        "sessions",
+        folder / "data",
+        test=folder / "test.txt",
+        **options,
+    )
 
 
-def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = None) -> Path:
-    """PosRec with random weights, for speed that does not depend on what was learned; its items are i0, i1, ..."""
+def saved_random_run(
+    items: int, folder: Path, vocabulary: Vocabulary | None = None
+) -> Path:
+    """PosRec with random weights, for speed that does not depend on what was learned; its items are
+    i0, i1, ..."""
     torch.manual_seed(0)
     config = PosRecConfig()
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
     popularity = torch.randint(1, 1000, (items,)).numpy()
-    save_run(Run(folder, PosRec(items, config).eval, vocabulary, about, popularity), folder)
+    save_run(
+        Run(folder, PosRec(items, config).eval, vocabulary, about, popularity), folder
+    )
     write_export(load_run(folder))
     return folder
 
@@ -125,10 +157,19 @@ class Training:
         device: torch.device = CPU,
     ) -> None:
         torch.manual_seed(0)
-        self.samples, self.settings = samples.to(device), settings
+        self.samples = samples.to(device)
+        self.settings = settings
         self.model = PosRec(items, PosRecConfig(max_length=max_length)).to(device)
         self.optimizer = make_optimizer(self.model, settings, device)
-        self.runner = EpochRunner(self.model, self.optimizer, self.samples, settings, device, items, max_length)
+        self.runner = EpochRunner(
+            self.model,
+            self.optimizer,
+            self.samples,
+            settings,
+            device,
+            items,
+            max_length,
+        )
         self.order = self.runner.shuffle(0)
 
     def run(self, place: int) -> Tensor:
@@ -138,14 +179,21 @@ class Training:
 
 def generated_sessions(items: int, length: int, sessions: int) -> SessionDataset:
     """Sessions of `length` clicks and one more to predict; items are drawn uniformly."""
-    draw, clicks = torch.Generator().manual_seed(0), length + 1
-    drawn = torch.randint(1, items + 1, (sessions * clicks,), generator=draw, dtype=torch.int32)
-    return SessionDataset(drawn, torch.arange(0, len(drawn) + 1, clicks), torch.arange(sessions))
+    draw = torch.Generator().manual_seed(0)
+    clicks = length + 1
+    drawn = torch.randint(
+        1, items + 1, (sessions * clicks,), generator=draw, dtype=torch.int32
+    )
+    return SessionDataset(
+        drawn, torch.arange(0, len(drawn) + 1, clicks), torch.arange(sessions)
+    )
 
 
 def epochs_of(run: Path) -> list[dict[str, Any]]:
     """The lines of the log of a training that are about an epoch."""
-    lines = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    lines = map(
+        json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     return [line for line in lines if "loss" in line]
 
 
@@ -155,7 +203,8 @@ def in_turns(
     warm_up: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Milliseconds of each way in each round. The ways take turns, so that other work slows all of them alike."""
+    """Milliseconds of each way in each round. The ways take turns, so that other work slows all of
+    them alike."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(warm_up + rounds):
         for name, work in ways.items():
@@ -170,15 +219,21 @@ def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def in_processes(script: str, processes: int, *options: object) -> list[dict[str, Any]]:
-    """`python SCRIPT OPTIONS` in each of so many processes, as torchrun would, on one thread each; the JSON of their
-    last lines."""
-    shared = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    """`python SCRIPT OPTIONS` in each of so many processes, as torchrun would, on one thread each;
+    the JSON of their last lines."""
+    shared = {
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
     started = []
     for rank in range(processes):
         own = {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         line = [sys.executable, script, *map(str, options)]
         environment = {**os.environ, **shared, **own}
-        started.append(subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True))
+        started.append(
+            subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+        )
     outputs = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         sys.exit(f"{' '.join(map(str, options))}: a process failed")
@@ -186,7 +241,8 @@ def in_processes(script: str, processes: int, *options: object) -> list[dict[str
 
 
 def apart(work: Callable[..., object], *arguments: object) -> None:
-    """Call it in a process of its own: a process that is started later would count its memory as its own peak."""
+    """Call it in a process of its own: a process that is started later would count its memory as
+    its own peak."""
     process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     process.start()
     process.join()
@@ -224,4 +280,6 @@ def posrec(*arguments: object) -> list[str]:
 
 def peak_mb() -> float:
     """The peak memory of this process so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
+    return (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    )  # kilobytes on Linux

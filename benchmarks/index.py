@@ -1,12 +1,14 @@
-"""faiss against the exact search in a catalogue past a million items: recall, processor time, and the error of log Z.
+"""faiss against the exact search in a catalogue past a million items: recall, processor time, and
+the error of log Z.
 
     OMP_NUM_THREADS=1 python benchmarks/index.py
 
-Item vectors have length 1 and are drawn around as many middles as a hundredth of the items: what was learned is crowded
-too, and vectors without any order are nobody's catalogue. Sessions have length 13, the scale of posrec-plus. Those
-"near an item" ask for the neighbourhood of one; random ones are the worst case, for which faiss has to look through
-more lists. log Z, which probabilities need, is compared with the one in double precision: faiss estimates it from the
-items found and a sample, the exact search sums it up from products that are rounded to 8 bits. One thread searches.
+Item vectors have length 1 and are drawn around as many middles as a hundredth of the items: what
+was learned is crowded too, and vectors without any order are nobody's catalogue. Sessions have
+length 13, the scale of posrec-plus. Those "near an item" ask for the neighbourhood of one; random
+ones are the worst case, for which faiss has to look through more lists. log Z, which probabilities
+need, is compared with the one in double precision: faiss estimates it from the items found and a
+sample, the exact search sums it up from products that are rounded to 8 bits. One thread searches.
 """
 
 import time
@@ -19,9 +21,18 @@ import numpy as np
 from harness import in_turns, medians, options, write_result
 from posrec.recommend.rank.best_items import Floats, VectorSearch
 from posrec.recommend.rank.exact_search import ExactSearch
-from posrec.recommend.rank.faiss_search import FaissSearch, IndexSettings, build, exact_best, recall
+from posrec.recommend.rank.faiss_search import (
+    FaissSearch,
+    IndexSettings,
+    build,
+    exact_best,
+    recall,
+)
 
-BEST, SCALE, D, TIMED = 20, 13.0, 100, 64
+BEST = 20
+SCALE = 13.0
+D = 100
+TIMED = 64
 
 
 def unit(vectors: Any) -> Floats:
@@ -29,15 +40,39 @@ def unit(vectors: Any) -> Floats:
 
 
 def measure(search: VectorSearch, table: Floats, sessions: Floats) -> dict[str, Any]:
-    exact = np.array([np.logaddexp.reduce((table @ session).astype(np.float64)) for session in sessions])
-    found = [search.search(session[None], [BEST], with_log_sums=True)[0][1] for session in sessions]
+    exact = np.array(
+        [
+            np.logaddexp.reduce((table @ session).astype(np.float64))
+            for session in sessions
+        ]
+    )
+    found = [
+        search.search(session[None], [BEST], with_log_sums=True)[0][1]
+        for session in sessions
+    ]
     apart = np.abs(np.array(found) - exact)
-    ways = {"ms": search.search, "ms_with_log_z": partial(search.search, with_log_sums=True)}
-    calls = {name: lambda turn, way=way: way(sessions[turn][None], [BEST]) for name, way in ways.items()}
-    errors = {"mean": apart.mean(), "p99": np.quantile(apart, 0.99), "largest": apart.max()}
+    ways = {
+        "ms": search.search,
+        "ms_with_log_z": partial(search.search, with_log_sums=True),
+    }
+    calls = {
+        name: lambda turn, way=way: way(sessions[turn][None], [BEST])
+        for name, way in ways.items()
+    }
+    errors = {
+        "mean": apart.mean(),
+        "p99": np.quantile(apart, 0.99),
+        "largest": apart.max(),
+    }
     return {
-        **medians(in_turns(calls, min(TIMED, len(sessions)), warm_up=0, clock=time.thread_time)),
-        "error_of_log_z": {name: round(float(value), 5) for name, value in errors.items()},
+        **medians(
+            in_turns(
+                calls, min(TIMED, len(sessions)), warm_up=0, clock=time.thread_time
+            )
+        ),
+        "error_of_log_z": {
+            name: round(float(value), 5) for name, value in errors.items()
+        },
     }
 
 
@@ -48,15 +83,23 @@ def main() -> None:
     around = middles[draw.integers(0, len(middles), given.items)]
     table = unit(around + 0.5 * draw.standard_normal((given.items, D), np.float32))
     noise = unit(draw.standard_normal((given.sessions, D)))
-    near = SCALE * unit(table[draw.choice(given.items, given.sessions, replace=False)] + 0.5 * noise)
+    near = SCALE * unit(
+        table[draw.choice(given.items, given.sessions, replace=False)] + 0.5 * noise
+    )
     searches = {"exact": measure(ExactSearch(table), table, near)}
     began = time.process_time()
     index, _ = build(table, near, IndexSettings("faiss"))
-    built, search = time.process_time() - began, FaissSearch(table, index)
+    built = time.process_time() - began
+    search = FaissSearch(table, index)
     faiss.omp_set_num_threads(1)
-    for name, sessions in (("faiss, sessions near an item", near), ("faiss, random sessions", SCALE * noise)):
+    for name, sessions in (
+        ("faiss, sessions near an item", near),
+        ("faiss, random sessions", SCALE * noise),
+    ):
         best = exact_best(table, sessions)
-        while (found := recall(search, sessions, best)) < IndexSettings().recall and index.nprobe < index.nlist:
+        while (
+            found := recall(search, sessions, best)
+        ) < IndexSettings().recall and index.nprobe < index.nlist:
             index.nprobe *= 2
         about = {"probes": search.probes, "recall@20": round(found, 4)}
         searches[name] = about | measure(search, table, sessions)

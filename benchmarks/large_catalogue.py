@@ -29,7 +29,9 @@ LENGTH = 5  # clicks of a session
 SKEW = 3  # an item's number is that of a uniform draw to this power
 ITEMS = (1_000_000, 10_000_000)
 MODEL_NAMES = ("posrec", "posrec-plus")
-WARM_UP, TIMED = 64, 512  # steps
+# steps
+WARM_UP = 64
+TIMED = 512
 
 
 def generated_log(items: int, clicks: int) -> SessionDataset:
@@ -41,7 +43,9 @@ def generated_log(items: int, clicks: int) -> SessionDataset:
     return SessionDataset(drawn, offsets, torch.arange(sessions))
 
 
-def measure(name: str, items: int, clicks: int, batch: int, device: torch.device) -> dict[str, Any]:
+def measure(
+    name: str, items: int, clicks: int, batch: int, device: torch.device
+) -> dict[str, Any]:
     torch.manual_seed(0)
     before = peak_mb()
     spec = MODELS[name]
@@ -54,18 +58,23 @@ def measure(name: str, items: int, clicks: int, batch: int, device: torch.device
     optimizer = make_optimizer(model, settings, device)
     with matmul_precision(settings, device, items):
         longest = model.config.max_length
-        runner = EpochRunner(model, optimizer, samples, settings, device, items, longest)
+        runner = EpochRunner(
+            model, optimizer, samples, settings, device, items, longest
+        )
         order = runner.shuffle(0)
         step = 0
         while step < min(WARM_UP, order.steps // 2):
             step += len(runner.run(order, step))
-        first, began = step, clock(device)
+        first = step
+        began = clock(device)
         while step < min(WARM_UP + TIMED, order.steps):
             step += len(runner.run(order, step))
         seconds = clock(device) - began
     trained = order.samples * (step - first) / order.steps
     on_gpu = device.type == "cuda"
-    peak = torch.cuda.max_memory_reserved() / 1e9 if on_gpu else (peak_mb() - before) / 1e3
+    peak = (
+        torch.cuda.max_memory_reserved() / 1e9 if on_gpu else (peak_mb() - before) / 1e3
+    )
     return {
         "d": model.config.d,
         "steps": step - first,
@@ -98,7 +107,12 @@ def main() -> None:
         print(json.dumps(measure(name, items, given.clicks, given.batch, device)))
         return
     report = read_json(given.out) if given.out.exists() else {"cases": {}}
-    report |= {"command": command(), "loss": "sampled", "batch": given.batch, **conditions()}
+    report |= {
+        "command": command(),
+        "loss": "sampled",
+        "batch": given.batch,
+        **conditions(),
+    }
     report |= {"clicks": given.clicks, "seed": 0}
     for items in (given.items,) if given.items else ITEMS:
         for name in MODEL_NAMES:

@@ -1,10 +1,11 @@
-"""The counting models on a CPU: how long counting takes, ranking the whole test part, and one session alone.
+"""The counting models on a CPU: how long counting takes, ranking the whole test part, and one
+session alone.
 
     python benchmarks/neighbours.py --data prepared/diginetica
 
-One session alone (--sessions of them, in turn) is scored over all items and its best 20 taken, as a server would. Times
-are wall clock; the CPU seconds beside them say what the machine's other work cost.
-"""
+One session alone (--sessions of them, in turn) is scored over all items and its best 20 taken, as a
+server would. Times are wall clock; the CPU seconds beside them say what the machine's other work
+cost."""
 
 import statistics
 import time
@@ -27,22 +28,33 @@ WARM_UP = 10
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     work()
-    return {"seconds": round(time.perf_counter() - wall, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
+    return {
+        "seconds": round(time.perf_counter() - wall, 2),
+        "cpu_seconds": round(time.process_time() - cpu, 2),
+    }
 
 
 @torch.inference_mode()
-def one_by_one(model: Model, data: PreparedDataset, max_length: int, sessions: int) -> dict[str, float]:
+def one_by_one(
+    model: Model, data: PreparedDataset, max_length: int, sessions: int
+) -> dict[str, float]:
     """Milliseconds for one session, over samples spread over the whole test part."""
     chosen = torch.linspace(0, len(data.test) - 1, sessions).long()
-    batches = [collate(data.test, sample[None], max_length).trimmed() for sample in chosen]
+    batches = [
+        collate(data.test, sample[None], max_length).trimmed() for sample in chosen
+    ]
 
     def work(turn: int) -> None:
         model.scores(batches[max(0, turn - WARM_UP)]).topk(BEST)
 
     taken = sorted(in_turns({"one": work}, sessions, WARM_UP)["one"])
-    return {"median_ms": round(statistics.median(taken), 2), "p95_ms": round(taken[int(0.95 * len(taken))], 2)}
+    return {
+        "median_ms": round(statistics.median(taken), 2),
+        "p95_ms": round(taken[int(0.95 * len(taken))], 2),
+    }
 
 
 def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
@@ -52,13 +64,22 @@ def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
     return {
         "settings": asdict(config),
         "count": timed(lambda: model.count(data.train.items, data.train.offsets)),
-        "evaluate": timed(lambda: evaluate(model, data.test, data.train_items, config.max_length, clicks)),
+        "evaluate": timed(
+            lambda: evaluate(
+                model, data.test, data.train_items, config.max_length, clicks
+            )
+        ),
         "one_session": one_by_one(model, data, config.max_length, sessions),
     }
 
 
 def main() -> None:
-    arguments = options(__doc__, "results/neighbours.json", data=Path("prepared/diginetica"), sessions=500)
+    arguments = options(
+        __doc__,
+        "results/neighbours.json",
+        data=Path("prepared/diginetica"),
+        sessions=500,
+    )
     data = load(arguments.data)
     report = {
         "dataset": data.fingerprint,

@@ -1,10 +1,12 @@
-"""Items without a click: how well posrec-plus recommends them by their attributes, and what that costs the others.
+"""Items without a click: how well posrec-plus recommends them by their attributes, and what that
+costs the others.
 
     python benchmarks/new_items.py --data posrec-demo/data --seeds 2 --set d=48 --set epochs=3
 
-In a prepared dataset whose items have columns, the rarest tenth of the items is treated as new: their clicks are
-removed from the training part, and the test part is left as it is. Test samples are split by their target: a new item
-or a known one. The models are compared on both, each with the mean over --seeds seeds:
+In a prepared dataset whose items have columns, the rarest tenth of the items is treated as new:
+their clicks are removed from the training part, and the test part is left as it is. Test samples
+are split by their target: a new item or a known one. The models are compared on both, each with the
+mean over --seeds seeds:
 
     pop            the most clicked items; a new item has no clicks
     without        posrec-plus without attributes, which does not know the new items
@@ -27,13 +29,20 @@ from posrec.evaluation.metrics import rank_metrics
 from posrec.fitting.fit import fit_run
 from posrec.progress import TerminalProgress
 
-METRICS, NEW = ("recall@20", "mrr@20"), 0.1
+METRICS = ("recall@20", "mrr@20")
+NEW = 0.1
 
 
 def main() -> None:
     parser = parser_for(__doc__, "results/new_items.json")
     parser.add_argument("--data", type=Path, default=Path("posrec-demo/data"))
-    parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value of posrec-plus")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="pairs",
+        help="key=value of posrec-plus",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     settings = parse_pairs(options.pairs)
@@ -51,10 +60,18 @@ def main() -> None:
         for kind, (model, chosen) in models.items():
             ranks = []
             for seed in range(1 if model == "pop" else options.seeds):
-                run, more = work / f"{kind}-{seed}", {**chosen, "seed": seed}
-                ranks.append(fit_run(data, model, run, more, progress=progress, export=False)[1].ranks)
+                run = work / f"{kind}-{seed}"
+                more = {**chosen, "seed": seed}
+                ranks.append(
+                    fit_run(data, model, run, more, progress=progress, export=False)[
+                        1
+                    ].ranks
+                )
             figures[kind] = {
-                part: {metric: spread([rank_metrics(one[rows])[metric] for one in ranks]) for metric in METRICS}
+                part: {
+                    metric: spread([rank_metrics(one[rows])[metric] for one in ranks])
+                    for metric in METRICS
+                }
                 for part, rows in (("new", is_new), ("known", ~is_new))
             }
     result = {
@@ -69,20 +86,33 @@ def main() -> None:
 
 def spread(values: list[float]) -> list[float]:
     """Mean and standard deviation, x100."""
-    return [round(100 * statistics.fmean(values), 2), round(100 * statistics.pstdev(values), 2)]
+    return [
+        round(100 * statistics.fmean(values), 2),
+        round(100 * statistics.pstdev(values), 2),
+    ]
 
 
-def without_clicks_on_rare_items(data: PreparedDataset, folder: Path) -> PreparedDataset:
+def without_clicks_on_rare_items(
+    data: PreparedDataset, folder: Path
+) -> PreparedDataset:
     """The same test part; the training part without the clicks on the rarest items."""
     clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1:]
     rarest = np.argsort(clicks, kind="stable")[: round(NEW * data.train_items)] + 1
     rare = {data.vocabulary.item(item) for item in rarest.tolist()}
-    known = ([item for item in session if item not in rare] for session in sessions_of(data, data.train))
+    known = (
+        [item for item in session if item not in rare]
+        for session in sessions_of(data, data.train)
+    )
     train = [session for session in known if len(session) >= 2]
     ids = [data.vocabulary.item(item) for item in range(1, data.train_items + 1)]
-    columns = {name: values[: data.train_items] for name, values in data.vocabulary.columns.items()}
+    columns = {
+        name: values[: data.train_items]
+        for name, values in data.vocabulary.columns.items()
+    }
     items = pl.DataFrame({"item_id": ids, **columns})
-    return prepare_sessions(folder, train, sessions_of(data, data.test), items=items, all_items=True)
+    return prepare_sessions(
+        folder, train, sessions_of(data, data.test), items=items, all_items=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Time and memory of `posrec prepare`, compared with a bare polars pipeline over the same file in the same run.
+"""Time and memory of `posrec prepare`, compared with a bare polars pipeline over the same file in
+the same run.
 
-The script writes a log like yoochoose-clicks.dat (seeded): sessions overlap in time, items follow Zipf's law. Then the
-contenders take turns, each in a process of its own so that its peak memory can be measured:
+The script writes a log like yoochoose-clicks.dat (seeded): sessions overlap in time, items follow
+Zipf's law. Then the contenders take turns, each in a process of its own so that its peak memory can
+be measured:
 
     bare      scan the file, parse the time, gather each session's items by time, sink to Parquet (bare_pipeline.py)
     paper     posrec prepare --format yoochoose
@@ -23,7 +25,9 @@ import polars as pl
 
 from harness import apart, measured, options, posrec, write_result
 
-ITEMS, DAYS, AVERAGE_LENGTH = 50_000, 183, 3.6
+ITEMS = 50_000
+DAYS = 183
+AVERAGE_LENGTH = 3.6
 START = 1_396_310_400_000  # 2014-04-01, as the real log
 CHUNK = 2_000_000
 SEED = 2015
@@ -35,7 +39,9 @@ def make_log(path: Path, clicks: int) -> None:
     sessions = int(clicks / AVERAGE_LENGTH) + 1
     lengths = random.geometric(1 / AVERAGE_LENGTH, sessions)
     session = np.repeat(np.arange(1, sessions + 1, dtype=np.uint32), lengths)[:clicks]
-    session = np.concatenate([session, np.full(clicks - len(session), sessions, dtype=np.uint32)])
+    session = np.concatenate(
+        [session, np.full(clicks - len(session), sessions, dtype=np.uint32)]
+    )
     begun = random.integers(0, DAYS * 86_400_000, sessions)
     first = np.flatnonzero(np.diff(session, prepend=0))
     pauses = random.exponential(90_000, clicks).astype(np.int64)
@@ -44,7 +50,9 @@ def make_log(path: Path, clicks: int) -> None:
     times = START + begun[session - 1] + since
     chances = 1 / np.arange(1, ITEMS + 1) ** 0.9
     names = 214_500_000 + random.permutation(ITEMS)
-    items = names[np.searchsorted(np.cumsum(chances) / chances.sum(), random.random(clicks))]
+    items = names[
+        np.searchsorted(np.cumsum(chances) / chances.sum(), random.random(clicks))
+    ]
     order = np.argsort(times)
     with path.open("wb") as file:
         for start in range(0, clicks, CHUNK):
@@ -52,25 +60,45 @@ def make_log(path: Path, clicks: int) -> None:
             moment = pl.from_epoch(pl.Series("time", times[rows]), time_unit="ms")
             columns = {"session": session[rows], "time": moment, "item": items[rows]}
             frame = pl.DataFrame(columns).with_columns(category=pl.lit("0"))
-            frame.write_csv(file, include_header=False, datetime_format="%Y-%m-%dT%H:%M:%S%.3fZ")
+            frame.write_csv(
+                file, include_header=False, datetime_format="%Y-%m-%dT%H:%M:%S%.3fZ"
+            )
 
 
 def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """Run the contenders in turns, `rounds` times; medians, and ratios to the bare pipeline of each round."""
+    """Run the contenders in turns, `rounds` times; medians, and ratios to the bare pipeline of each
+    round."""
     runs: dict[str, list[dict[str, Any]]] = {"bare": [], "paper": [], "clean": []}
     for number in range(rounds):
         for name, of_name in runs.items():
             out = folder / f"{name}-{number}"
             if name == "bare":
-                command = [sys.executable, str(Path(__file__).with_name("bare_pipeline.py")), str(log), str(out)]
+                command = [
+                    sys.executable,
+                    str(Path(__file__).with_name("bare_pipeline.py")),
+                    str(log),
+                    str(out),
+                ]
             else:
-                command = posrec("prepare", log, "--format", "yoochoose", "--recipe", name, "--out", out)
+                command = posrec(
+                    "prepare",
+                    log,
+                    "--format",
+                    "yoochoose",
+                    "--recipe",
+                    name,
+                    "--out",
+                    out,
+                )
             of_name.append(measured(command))
             print(f"round {number + 1}: {name:7} {of_name[-1]}", flush=True)
             shutil.rmtree(out) if out.is_dir() else out.unlink()
     table = {}
     for name, of_name in runs.items():
-        ratios = [mine["seconds"] / bare["seconds"] for mine, bare in zip(of_name, runs["bare"], strict=True)]
+        ratios = [
+            mine["seconds"] / bare["seconds"]
+            for mine, bare in zip(of_name, runs["bare"], strict=True)
+        ]
         table[name] = {
             "seconds": statistics.median(run["seconds"] for run in of_name),
             "peak_gib": max(run["peak_gib"] for run in of_name),

@@ -1,11 +1,11 @@
-"""What recommending takes: single sessions and batches, by ONNX Runtime and by torch; whole files; filters.
+"""What recommending takes: single sessions and batches, by ONNX Runtime and by torch; whole files;
+filters.
 
     python benchmarks/recommend.py                      needs 3 GB of memory, for the filters' million items
 
-Speed does not depend on what was learned, so the weights are random; sessions have 1 to 10 clicks, k is 20. All times
-are those that one thread computed: on an idle machine that is the latency, and a busy one does not blur it. The first
-use of a filter, which works out its items, is not counted.
-"""
+Speed does not depend on what was learned, so the weights are random; sessions have 1 to 10 clicks,
+k is 20. All times are those that one thread computed: on an idle machine that is the latency, and a
+busy one does not blur it. The first use of a filter, which works out its items, is not counted."""
 
 import copy
 import json
@@ -27,41 +27,72 @@ from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
 
-K, LARGE, SCORED = 20, 1_000_000, 10_240
+K = 20
+LARGE = 1_000_000
+SCORED = 10_240
 BRANDS = [f"b{number}" for number in range(1000)]
 
 
 def random_sessions(items: int, number: int) -> list[list[str]]:
     draw = random.Random(0)
-    return [[f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))] for _ in range(number)]
+    return [
+        [f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))]
+        for _ in range(number)
+    ]
 
 
-def milliseconds(ways: dict[str, partial[Any]], sessions: list[Any], rounds: int) -> dict[str, float]:
-    calls = {name: lambda turn, way=way: way(sessions[turn % len(sessions)]) for name, way in ways.items()}
+def milliseconds(
+    ways: dict[str, partial[Any]], sessions: list[Any], rounds: int
+) -> dict[str, float]:
+    calls = {
+        name: lambda turn, way=way: way(sessions[turn % len(sessions)])
+        for name, way in ways.items()
+    }
     return medians(in_turns(calls, rounds, warm_up=3, clock=time.thread_time))
 
 
 def by_engine(run: Path, items: int, rounds: int) -> dict[str, Any]:
     """Milliseconds a session, one at a time and in batches of 32."""
-    opened = {"onnx": open_recommender(run), "torch": open_recommender(run, use_export=False)}
+    opened = {
+        "onnx": open_recommender(run),
+        "torch": open_recommender(run, use_export=False),
+    }
     ways = {name: partial(rec.recommend, k=K) for name, rec in opened.items()}
     sessions = random_sessions(items, 32 * 40)
     batches = [sessions[start : start + 32] for start in range(0, len(sessions), 32)]
     in_batches = milliseconds(ways, batches, rounds // 4)
     return {
         "one session": milliseconds(ways, sessions, rounds),
-        "in batches of 32": {name: round(ms / 32, 3) for name, ms in in_batches.items()},
+        "in batches of 32": {
+            name: round(ms / 32, 3) for name, ms in in_batches.items()
+        },
     }
 
 
 def files(run: Path, items: int, folder: Path) -> float:
     """Sessions a second through `posrec score`, by one core."""
-    source, taken = folder / "sessions.jsonl", []
-    source.write_text("".join(json.dumps({"session": one}) + "\n" for one in random_sessions(items, SCORED)))
+    source = folder / "sessions.jsonl"
+    taken = []
+    source.write_text(
+        "".join(
+            json.dumps({"session": one}) + "\n"
+            for one in random_sessions(items, SCORED)
+        )
+    )
     for _ in range(3):
         began = time.process_time()
-        options: dict[str, Any] = {"executor": ThisProcess(), "progress": SilentProgress(), "overwrite": True}
-        score_file(partial(Recommender.load, run, "cpu"), source, folder / "answers.jsonl", K, **options)
+        options: dict[str, Any] = {
+            "executor": ThisProcess(),
+            "progress": SilentProgress(),
+            "overwrite": True,
+        }
+        score_file(
+            partial(Recommender.load, run, "cpu"),
+            source,
+            folder / "answers.jsonl",
+            K,
+            **options,
+        )
         taken.append(time.process_time() - began)
     return round(SCORED / statistics.median(taken))
 
@@ -73,10 +104,15 @@ def filters(folder: Path, items: int, rounds: int) -> dict[str, float]:
         "brand": [BRANDS[number % 1000] for number in range(items)],
     }
     ids = [f"i{number}" for number in range(items)]
-    rec = open_recommender(saved_random_run(items, folder / "large", Vocabulary(ids, columns)))
+    rec = open_recommender(
+        saved_random_run(items, folder / "large", Vocabulary(ids, columns))
+    )
     denied = copy.copy(rec)
     denied.catalogue = rec.catalogue.with_rules(None, ids[:: max(1, items // 10_000)])
-    shares = {f"keeps {share} %": {"filter": {"share": {"max": share - 1}}} for share in (90, 50, 10, 5)}
+    shares = {
+        f"keeps {share} %": {"filter": {"share": {"max": share - 1}}}
+        for share in (90, 50, 10, 5)
+    }
     asked: dict[str, dict[str, Any]] = {
         "no filter": {},
         **shares,
@@ -89,7 +125,9 @@ def filters(folder: Path, items: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    given = options(__doc__, "results/recommend.json", items=43_097, large=LARGE, rounds=100)
+    given = options(
+        __doc__, "results/recommend.json", items=43_097, large=LARGE, rounds=100
+    )
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

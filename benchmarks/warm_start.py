@@ -2,15 +2,15 @@
 
     python benchmarks/warm_start.py prepared/diginetica --set protocol=paper
 
-The test week is cut into equal parts as days, with the number of a session as its time, since the public splits have no
-times. For each day d, the training sessions are all before it.
+The test week is cut into equal parts as days, with the number of a session as its time, since the
+public splits have no times. For each day d, the training sessions are all before it.
 
     day 1            one run from scratch
     day 2, 3, ...    one run from scratch, and one that starts from the warm run of the day before (day 2: from day 1's)
 
-Both are ranked on day d, and so is the warm run of the day before without any training, which says what a night of
-training is worth. Finished runs are kept in the folder --work, so that a stopped call continues.
-"""
+Both are ranked on day d, and so is the warm run of the day before without any training, which says
+what a night of training is worth. Finished runs are kept in the folder --work, so that a stopped
+call continues."""
 
 import json
 import shutil
@@ -27,14 +27,21 @@ from posrec.io import read_json
 from posrec.progress import TerminalProgress
 from posrec.runs.run import load_run
 
-MODELS, METRICS = ("posrec", "posrec-plus"), ("recall@20", "mrr@20")
+MODELS = ("posrec", "posrec-plus")
+METRICS = ("recall@20", "mrr@20")
 
 
 def main() -> None:
     parser = parser_for(__doc__, "results/warm_start.json")
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--days", type=int, default=7)
-    parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value of the runs from scratch")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="pairs",
+        help="key=value of the runs from scratch",
+    )
     parser.add_argument("--work", type=Path, default=Path("warm-work"))
     options = parser.parse_args()
     days = cut(load(options.dataset), options.days, options.work / "days")
@@ -44,42 +51,81 @@ def main() -> None:
         models[model] = {"by_day": rows, "mean": summary(rows)}
         print(model, json.dumps(models[model]["mean"], indent=2))
     sizes = [
-        {"train_sessions": day.train.sessions, "train_items": day.train_items, "test_samples": len(day.test)}
+        {
+            "train_sessions": day.train.sessions,
+            "train_items": day.train_items,
+            "test_samples": len(day.test),
+        }
         for day in days
     ]
-    write_result(options.out, {"dataset": options.dataset.name, "days": sizes, "models": models})
+    write_result(
+        options.out, {"dataset": options.dataset.name, "days": sizes, "models": models}
+    )
 
 
 def cut(data: PreparedDataset, days: int, folder: Path) -> list[PreparedDataset]:
     """A prepared dataset for each day: trained on everything before it, tested on it."""
-    train, test = sessions_of(data, data.train), sessions_of(data, data.test)
+    train = sessions_of(data, data.train)
+    test = sessions_of(data, data.test)
     bounds = [round(len(test) * day / days) for day in range(days + 1)]
     return [
-        load(path / "data") if path.exists() else prepare_sessions(path, train + test[:start], test[start:end])
-        for path, start, end in zip((folder / str(day) for day in range(days)), bounds, bounds[1:], strict=False)
+        load(path / "data")
+        if path.exists()
+        else prepare_sessions(path, train + test[:start], test[start:end])
+        for path, start, end in zip(
+            (folder / str(day) for day in range(days)), bounds, bounds[1:], strict=False
+        )
     ]
 
 
-def nights(days: list[PreparedDataset], model: str, settings: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    rows, before = [], folder / "scratch-1"
+def nights(
+    days: list[PreparedDataset], model: str, settings: dict[str, Any], folder: Path
+) -> list[dict[str, Any]]:
+    rows = []
+    before = folder / "scratch-1"
     with TerminalProgress() as progress:
         train(days[0], before, progress, model=model, settings=settings)
         for number, day in enumerate(days[1:], start=2):
-            scratch = train(day, folder / f"scratch-{number}", progress, model=model, settings=settings)
+            scratch = train(
+                day,
+                folder / f"scratch-{number}",
+                progress,
+                model=model,
+                settings=settings,
+            )
             warm = train(day, folder / f"warm-{number}", progress, start_from=before)
-            untrained = evaluate_run(load_run(before), day, "auto", progress, match_ids=True).metrics
+            untrained = evaluate_run(
+                load_run(before), day, "auto", progress, match_ids=True
+            ).metrics
             without_training = {name: untrained[name] for name in METRICS}
-            rows.append({"day": number, "scratch": scratch, "warm": warm, "no training": without_training})
+            rows.append(
+                {
+                    "day": number,
+                    "scratch": scratch,
+                    "warm": warm,
+                    "no training": without_training,
+                }
+            )
             before = folder / f"warm-{number}"
     return rows
 
 
-def train(day: PreparedDataset, out: Path, progress: TerminalProgress, **how: Any) -> dict[str, Any]:
+def train(
+    day: PreparedDataset, out: Path, progress: TerminalProgress, **how: Any
+) -> dict[str, Any]:
     """The metrics and the steps of a training, which is not repeated if it is done."""
     if not (out / "metrics.json").exists():
         shutil.rmtree(out, ignore_errors=True)
-        fit_run(day, out=out, progress=progress, resumable=False, export=False, **{"model": None, **how})
-    metrics, epochs = read_json(out / "metrics.json"), epochs_of(out)
+        fit_run(
+            day,
+            out=out,
+            progress=progress,
+            resumable=False,
+            export=False,
+            **{"model": None, **how},
+        )
+    metrics = read_json(out / "metrics.json")
+    epochs = epochs_of(out)
     return {
         **{name: metrics[name] for name in METRICS},
         "steps": sum(line["steps"] for line in epochs if "part" not in line),
@@ -94,8 +140,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
         return statistics.fmean(row[kind][name] for row in rows)
 
     kinds = ("scratch", "warm", "no training")
-    figures = {f"{kind} {name}": round(100 * mean(kind, name), 2) for name in METRICS for kind in kinds}
-    shares = {f"share of {name}": mean("warm", name) / mean("scratch", name) for name in ("steps", "seconds")}
+    figures = {
+        f"{kind} {name}": round(100 * mean(kind, name), 2)
+        for name in METRICS
+        for kind in kinds
+    }
+    shares = {
+        f"share of {name}": mean("warm", name) / mean("scratch", name)
+        for name in ("steps", "seconds")
+    }
     return figures | {name: round(share, 3) for name, share in shares.items()}
 
 

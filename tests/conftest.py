@@ -28,7 +28,8 @@ settings.load_profile("posrec")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: more workers than cores, since many tests wait for a server, a browser or a disk."""
+    """For `-n auto`: more workers than cores, since many tests wait for a server, a browser or a
+    disk."""
     return usable_cores() + 2
 
 
@@ -40,11 +41,16 @@ def pytest_runtest_makereport(
     report = yield
     error = call.excinfo.value if call.excinfo else None
     if isinstance(error, ModuleNotFoundError) and error.name in ("polars", "backports"):
-        report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"{error.name} is not installed")
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, f"{error.name} is not installed")
     return report
 
 
-PROCESSES = ("server", "browser", "gpu")  # folders whose tests may all start processes (Triton compiles)
+PROCESSES = (
+    "server",
+    "browser",
+    "gpu",
+)  # folders whose tests may all start processes (Triton compiles)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,8 +61,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_unmarked_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make unit` leaves out tests marked `process`; a test that starts one without the mark fails everywhere."""
+def no_unmarked_process(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make unit` leaves out tests marked `process`; a test that starts one without the mark fails
+    everywhere."""
     if request.node.get_closest_marker("process") is None:
 
         def refuse(*_: object, **__: object) -> None:

@@ -1,4 +1,5 @@
-"""A shop of five items with scores worked out by hand, and a small trained run with its ONNX export and index."""
+"""A shop of five items with scores worked out by hand, and a small trained run with its ONNX export
+and index."""
 
 import os
 import shutil
@@ -26,7 +27,8 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
 from tests.helpers import chain_shop, command, fitted, listed
 
-# What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the last counts twice.
+# What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the
+# last counts twice.
 ADDS = torch.tensor([
     [0.0, 4.0, 1.0, 0.5, 0.0],
     [1.0, 0.0, 5.0, 0.0, 2.0],
@@ -50,7 +52,9 @@ class TwoClicks(CountingModel):
     def scores(self, batch: SessionBatch) -> Tensor:
         assert batch.items.shape[1] <= 2
         scores = []
-        for items, length in zip(batch.items.tolist(), batch.lengths.tolist(), strict=True):
+        for items, length in zip(
+            batch.items.tolist(), batch.lengths.tolist(), strict=True
+        ):
             added = [ADDS[item - 1] for item in items[:length]]
             scores.append(sum(added) + added[-1])
         return torch.stack(scores)
@@ -59,7 +63,9 @@ class TwoClicks(CountingModel):
 def run_of(model: Model, ids: list[str], name: str, folder: Path = Path("run")) -> Run:
     """A run in memory, of whose items each was clicked once."""
     about = {"model": name, "items": model.items}
-    return Run(folder, lambda: model, Vocabulary(ids), about, np.ones(model.items, np.int64))
+    return Run(
+        folder, lambda: model, Vocabulary(ids), about, np.ones(model.items, np.int64)
+    )
 
 
 @pytest.fixture
@@ -67,7 +73,13 @@ def shop_run(tmp_path: Path) -> Run:
     """Items a to e are known to the model; f is in the vocabulary, but training never saw it."""
     titles = ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"]
     vocabulary = Vocabulary(["a", "b", "c", "d", "e", "f"], {"title": titles})
-    return Run(tmp_path / "run", TwoClicks, vocabulary, {"model": "two", "items": 5}, torch.tensor([3, 9, 1, 7, 5]))
+    return Run(
+        tmp_path / "run",
+        TwoClicks,
+        vocabulary,
+        {"model": "two", "items": 5},
+        torch.tensor([3, 9, 1, 7, 5]),
+    )
 
 
 @pytest.fixture
@@ -82,7 +94,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 TWO_LISTS = IndexSettings("faiss", lists=2, probes=2)
-QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "max_length": 10}
+QUICK = {
+    "d": 16,
+    "epochs": 8,
+    "batch_size": 32,
+    "learning_rate": 0.01,
+    "max_length": 10,
+}
 
 
 @pytest.fixture(scope="session")
@@ -92,9 +110,12 @@ def trained(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def trained_plus(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_plus(
+    small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Its scores are log probabilities."""
-    out, settings = tmp_path_factory.mktemp("runs") / "run", {**QUICK, "epochs": 2, "protocol": "paper"}
+    out = tmp_path_factory.mktemp("runs") / "run"
+    settings = {**QUICK, "epochs": 2, "protocol": "paper"}
     return fitted(small, "posrec-plus", out, settings)[0].path
 
 
@@ -117,8 +138,16 @@ def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
     """An export takes ten seconds, so all workers of pytest share one."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
-    out = shared / f"onnx-{sha256((run / WEIGHTS).read_bytes()).hexdigest()}" / "model.onnx"
+    shared = (
+        folders.getbasetemp().parent
+        if "PYTEST_XDIST_WORKER" in os.environ
+        else folders.getbasetemp()
+    )
+    out = (
+        shared
+        / f"onnx-{sha256((run / WEIGHTS).read_bytes()).hexdigest()}"
+        / "model.onnx"
+    )
     with FileLock(f"{out.parent}.lock"):
         if not out.exists():
             done = command("export", run, "--onnx", out)
@@ -128,28 +157,39 @@ def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
     return out
 
 
-def with_export(run: Path, file: Path, copy: Path, settings: IndexSettings | None = None) -> Path:
+def with_export(
+    run: Path, file: Path, copy: Path, settings: IndexSettings | None = None
+) -> Path:
     """A copy of the run with an export that is made of its ONNX file."""
     from posrec.recommend.export.writing import write_export
 
     shutil.copytree(run, copy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("posrec.recommend.export.writing.checked_onnx", lambda run: (file.read_bytes(), 0.0))
+        patch.setattr(
+            "posrec.recommend.export.writing.checked_onnx",
+            lambda run: (file.read_bytes(), 0.0),
+        )
         write_export(load_run(copy), settings)
     return copy
 
 
 @pytest.fixture(scope="session")
-def trained_with_export(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_with_export(
+    trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Tests that change it copy it."""
     return with_export(trained, exported, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="session")
-def trained_with_index(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_with_index(
+    trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Tests that change it copy it."""
     pytest.importorskip("faiss")
-    return with_export(trained, exported, tmp_path_factory.mktemp("runs") / "run", TWO_LISTS)
+    return with_export(
+        trained, exported, tmp_path_factory.mktemp("runs") / "run", TWO_LISTS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -168,4 +208,6 @@ def patiently_started(stack: ExitStack, tries: int = 3) -> Cluster:
         except RunFailed as error:
             if "timed out during startup" not in str(error):
                 raise
-    pytest.skip(f"the machine is too busy: Ray did not start within 30 seconds, {tries} times")
+    pytest.skip(
+        f"the machine is too busy: Ray did not start within 30 seconds, {tries} times"
+    )

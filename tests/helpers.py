@@ -1,4 +1,5 @@
-"""Helpers that many tests share: running the command in this process or another, and writing logs and datasets."""
+"""Helpers that many tests share: running the command in this process or another, and writing logs
+and datasets."""
 
 import importlib.util
 import io
@@ -54,7 +55,9 @@ class CommandResult:
 
 def command(*arguments: object) -> CommandResult:
     """Run `posrec ARGUMENTS` as the installed command would, in this process."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    out = io.StringIO()
+    err = io.StringIO()
+    code = 0
     argv = ["posrec", *map(str, arguments)]
     with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
@@ -64,19 +67,33 @@ def command(*arguments: object) -> CommandResult:
     return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def own_process(*arguments: object, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+def own_process(
+    *arguments: object, code: str = "", **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as sys.argv[1:]."""
-    return subprocess.run(**launch(arguments, code), capture_output=True, check=False, **options)
+    return subprocess.run(
+        **launch(arguments, code), capture_output=True, check=False, **options
+    )
 
 
-def started(*arguments: object, code: str = "", **options: Any) -> "subprocess.Popen[str]":
+def started(
+    *arguments: object, code: str = "", **options: Any
+) -> "subprocess.Popen[str]":
     """As `own_process`, without waiting for its end."""
     return subprocess.Popen(**launch(arguments, code), **options)
 
 
 def launch(arguments: tuple[object, ...], code: str) -> dict[str, Any]:
-    line = [sys.executable, *(["-c", code] if code else ["-m", "posrec"]), *map(str, arguments)]
-    return {"args": line, "env": {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}, "text": True}
+    line = [
+        sys.executable,
+        *(["-c", code] if code else ["-m", "posrec"]),
+        *map(str, arguments),
+    ]
+    return {
+        "args": line,
+        "env": {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
+        "text": True,
+    }
 
 
 def slowly(*values: object) -> Any:
@@ -85,7 +102,8 @@ def slowly(*values: object) -> Any:
 
 
 def heed_interrupts() -> None:
-    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so would its children."""
+    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so would its
+    children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -110,7 +128,9 @@ def assert_alike(answers: Iterable[Any], others: Iterable[Any], within: float) -
     """The same items in the same order, and the same scores but for rounding."""
     for ours, theirs in zip(answers, others, strict=True):
         assert items_of(ours) == items_of(theirs)
-        assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=within)
+        assert [one.score for one in ours] == pytest.approx(
+            [one.score for one in theirs], abs=within
+        )
 
 
 def refused(*words: object) -> str:
@@ -121,16 +141,32 @@ def refused(*words: object) -> str:
 
 
 def fitted(
-    data: PreparedDataset, model: Any, out: Path, settings: dict[str, Any] | None = None, **options: Any
+    data: PreparedDataset,
+    model: Any,
+    out: Path,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
 ) -> tuple[Run, Evaluation]:
     """`fit_run` on a CPU, without an export; silent unless `progress` is given."""
-    return fit_run(data, model, out, settings or {}, "cpu", export=False, **{"progress": SilentProgress(), **options})
+    return fit_run(
+        data,
+        model,
+        out,
+        settings or {},
+        "cpu",
+        export=False,
+        **{"progress": SilentProgress(), **options},
+    )
 
 
 def frame(clicks: Iterable[Click]) -> "pl.DataFrame":
     import polars as pl
 
-    return pl.DataFrame(list(clicks), schema={"session": pl.String, "item": pl.String, "time": pl.Int64}, orient="row")
+    return pl.DataFrame(
+        list(clicks),
+        schema={"session": pl.String, "item": pl.String, "time": pl.Int64},
+        orient="row",
+    )
 
 
 def rows(clicks: "pl.DataFrame") -> list[Click]:
@@ -145,7 +181,9 @@ def sessions_of(clicks: "pl.DataFrame") -> list[list[tuple[str, int]]]:
 
     sessions: list[list[tuple[str, int]]] = []
     seen: list[object] = []
-    for session, item, time in clicks.with_columns(pl.col("item").cast(pl.String)).iter_rows():
+    for session, item, time in clicks.with_columns(
+        pl.col("item").cast(pl.String)
+    ).iter_rows():
         if not seen or seen[-1] != session:
             assert session not in seen, "the clicks of a session must be side by side"
             seen.append(session)
@@ -188,14 +226,22 @@ def packed(content: bytes, compression: str | None = "zstd") -> bytes:
     return written.getvalue()
 
 
-def write_log(path: Path, clicks: Iterable[Click], header: str = "session_id,item_id,timestamp") -> Path:
-    return write_lines(path, [header, *(f"{session},{item},{time}" for session, item, time in clicks)])
+def write_log(
+    path: Path, clicks: Iterable[Click], header: str = "session_id,item_id,timestamp"
+) -> Path:
+    return write_lines(
+        path, [header, *(f"{session},{item},{time}" for session, item, time in clicks)]
+    )
 
 
 def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click]:
     """Few items, sessions of three clicks, an hour apart: every recipe keeps every click."""
     return [
-        (f"s{number}", f"i{(number + step) % 4}", start + 3_600_000 * number + 1000 * step)
+        (
+            f"s{number}",
+            f"i{(number + step) % 4}",
+            start + 3_600_000 * number + 1000 * step,
+        )
         for number in range(sessions)
         for step in range(3)
     ]
@@ -214,7 +260,12 @@ def in_parts(max_buffered: int = 1000) -> Iterator[None]:
 
 
 def chain_shop(
-    folder: Path, seed: int, items: int = 30, sessions: int = 300, new_items: int = 0, prefix: str = ""
+    folder: Path,
+    seed: int,
+    items: int = 30,
+    sessions: int = 300,
+    new_items: int = 0,
+    prefix: str = "",
 ) -> posrec.PreparedDataset:
     """A prepared dataset in which item i is mostly followed by item i + 1."""
     return small_dataset(folder / "data", seed, items, sessions, new_items, prefix)

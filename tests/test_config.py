@@ -7,7 +7,14 @@ from posrec.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("text", "span"), [("30m", 1_800_000), ("2h", 7_200_000), ("90s", 90_000), ("1.5d", 129_600_000), (" 5ms", 5)]
+    ("text", "span"),
+    [
+        ("30m", 1_800_000),
+        ("2h", 7_200_000),
+        ("90s", 90_000),
+        ("1.5d", 129_600_000),
+        (" 5ms", 5),
+    ],
 )
 def test_durations(text: str, span: int) -> None:
     assert parse_duration(text) == span

@@ -30,7 +30,8 @@ def test_quotas(tmp_path: Path, files: dict[str, str], cores: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quota", "threads"), [(0.3, {"OMP_NUM_THREADS": "1"}), (1.2, {"OMP_NUM_THREADS": "2"}), (math.inf, {})]
+    ("quota", "threads"),
+    [(0.3, {"OMP_NUM_THREADS": "1"}), (1.2, {"OMP_NUM_THREADS": "2"}), (math.inf, {})],
 )
 def test_a_quota_limits_the_threads_unless_the_user_set_them(
     monkeypatch: pytest.MonkeyPatch, quota: float, threads: dict[str, str]
@@ -69,11 +70,17 @@ def test_threads_wait_without_spinning_and_can_be_set_before_and_after_torch_is_
     assert own_process(code=THREADS).stdout.split() == ["PASSIVE", "1", "2", "2"]
 
 
-def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        for chosen, operations, expected in ((False, 10**6, 1), (False, 10**12, 2), (True, 10**6, 2)):
+        for chosen, operations, expected in (
+            (False, 10**6, 1),
+            (False, 10**12, 2),
+            (True, 10**6, 2),
+        ):
             monkeypatch.setattr(device.Threads, "chosen", chosen)
             with device.threads_for(operations):
                 assert torch.get_num_threads() == expected

@@ -17,14 +17,21 @@ def texts(code: str) -> Iterator[str]:
     """The strings of a module; every value that an f-string inserts is `{}`."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "{}"
+                for part in node.values
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
 @functools.cache
 def source_texts() -> tuple[str, ...]:
-    return tuple(text for path in SOURCE.rglob("*.py") for text in texts(path.read_text(encoding="utf-8")))
+    return tuple(
+        text
+        for path in SOURCE.rglob("*.py")
+        for text in texts(path.read_text(encoding="utf-8"))
+    )
 
 
 def occurs(message: str, sources: tuple[str, ...]) -> bool:

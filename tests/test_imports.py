@@ -1,4 +1,5 @@
-"""Who may import whom, as ARCHITECTURE.md says; that no imports run in a circle; and what is loaded when."""
+"""Who may import whom, as ARCHITECTURE.md says; that no imports run in a circle; and what is loaded
+when."""
 
 import ast
 import sys
@@ -20,7 +21,9 @@ def modules(root: Path) -> dict[str, Path]:
     found = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        found[".".join(["posrec", *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+        found[
+            ".".join(["posrec", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+        ] = path
     return found
 
 
@@ -31,20 +34,27 @@ def imports(module: str, path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = (
+                package.split(".")[: len(package.split(".")) - node.level + 1]
+                if node.level
+                else []
+            )
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def inside(name: str, *packages: str) -> bool:
-    return any(name == package or name.startswith(package + ".") for package in packages)
+    return any(
+        name == package or name.startswith(package + ".") for package in packages
+    )
 
 
 def ours(*parts: str) -> list[str]:
     return [f"posrec.{part}" for part in parts]
 
 
-# The boxes that stand on few others: a box -> what of the package it may import, beside torch and the standard library.
+# The boxes that stand on few others: a box -> what of the package it may import, beside torch and
+# the standard library.
 CLOSED = {
     "posrec.kernels": ours("kernels"),
     "posrec.encodings": ours("encodings"),
@@ -58,14 +68,21 @@ FORBIDDEN = {
     "posrec.data": [*LATER, *ours("models", "training", "evaluation")],
     "posrec.training": LATER,
     "posrec.evaluation": [*LATER, *ours("training")],
-    "posrec.runs": ours("training", "recommend", "server", "experiments", "demo", "fitting"),
+    "posrec.runs": ours(
+        "training", "recommend", "server", "experiments", "demo", "fitting"
+    ),
     "posrec.recommend": ours("training", "server", "experiments", "demo", "fitting"),
     "posrec.server": ours("training", "experiments", "demo", "fitting"),
-    "posrec.demo": [*(one for one in LATER if one != "posrec.demo"), *ours("models", "training", "evaluation")],
+    "posrec.demo": [
+        *(one for one in LATER if one != "posrec.demo"),
+        *ours("models", "training", "evaluation"),
+    ],
 }
 # And of some boxes only a part: a box and another -> the modules of the other that it may import.
 IN_PART = {
-    ("posrec.data", "posrec.nn"): ours("nn.batch", "nn.items.attribute_vectors", "nn.first_read"),
+    ("posrec.data", "posrec.nn"): ours(
+        "nn.batch", "nn.items.attribute_vectors", "nn.first_read"
+    ),
     ("posrec.demo", "posrec.nn"): ours("nn.batch"),
     ("posrec.training", "posrec.models"): ours("models.base"),
     ("posrec.evaluation", "posrec.models"): ours("models.base"),
@@ -76,15 +93,25 @@ def allowed(module: str, name: str) -> bool:
     for box, friends in CLOSED.items():
         if inside(module, box):
             triton = ["triton"] if box == "posrec.kernels" else []
-            return inside(name, "torch", *triton, *friends) or name.split(".")[0] in STANDARD
-    if any(inside(module, box) and inside(name, *strangers) for box, strangers in FORBIDDEN.items()):
+            return (
+                inside(name, "torch", *triton, *friends)
+                or name.split(".")[0] in STANDARD
+            )
+    if any(
+        inside(module, box) and inside(name, *strangers)
+        for box, strangers in FORBIDDEN.items()
+    ):
         return False
     for (box, other), parts in IN_PART.items():
         if inside(module, box) and inside(name, other):
             return inside(name, *parts)
     if inside(name, "rich"):
         return inside(module, "posrec.cli", "posrec.progress")
-    return not inside(name, "posrec.cli") or module == "posrec.__main__" or inside(module, "posrec.cli")
+    return (
+        not inside(name, "posrec.cli")
+        or module == "posrec.__main__"
+        or inside(module, "posrec.cli")
+    )
 
 
 def violations(root: Path) -> list[str]:
@@ -97,14 +124,26 @@ def violations(root: Path) -> list[str]:
 
 
 def circles(root: Path) -> list[list[str]]:
-    """Groups of modules that import one another. `posrec/__init__.py` imports lazily, by name, and is left out."""
+    """Groups of modules that import one another. `posrec/__init__.py` imports lazily, by name, and
+    is left out."""
     known = modules(root)
     graph = nx.DiGraph()
     for module, path in known.items():
         if module != "posrec":
-            found = (name if name in known else name.rpartition(".")[0] for name in imports(module, path))
-            graph.add_edges_from((module, name) for name in found if name in known and name not in ("posrec", module))
-    return [sorted(group) for group in nx.strongly_connected_components(graph) if len(group) > 1]
+            found = (
+                name if name in known else name.rpartition(".")[0]
+                for name in imports(module, path)
+            )
+            graph.add_edges_from(
+                (module, name)
+                for name in found
+                if name in known and name not in ("posrec", module)
+            )
+    return [
+        sorted(group)
+        for group in nx.strongly_connected_components(graph)
+        if len(group) > 1
+    ]
 
 
 def test_the_rules_hold() -> None:
@@ -118,30 +157,56 @@ def test_there_is_no_circle() -> None:
 
 def test_a_planted_circle_is_caught(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "one.py").write_text("def f():\n    from posrec.data.two import g\n")
+    (tmp_path / "data" / "one.py").write_text(
+        "def f():\n    from posrec.data.two import g\n"
+    )
     (tmp_path / "data" / "two.py").write_text("from . import three\n")
     (tmp_path / "data" / "three.py").write_text("from posrec.data import one\n")
-    assert circles(tmp_path) == [["posrec.data.one", "posrec.data.three", "posrec.data.two"]]
+    assert circles(tmp_path) == [
+        ["posrec.data.one", "posrec.data.three", "posrec.data.two"]
+    ]
 
 
 PLANTED = {
     "encodings/schemes.py": ["import numpy", "from posrec.nn import gate"],
-    "nn/gate.py": ["import torch, polars", "def f():\n    from posrec.data import dataset"],
-    "evaluation/metrics.py": ["from . import evaluate", "from posrec.nn.batch import SessionBatch"],
-    "data/prepare/steps.py": ["from posrec.nn.graph import SessionGraph", "from posrec.runs.run import load_run"],
-    "data/dataset.py": ["from posrec import models", "import posrec.training.loop", "from ..training import loop"],
+    "nn/gate.py": [
+        "import torch, polars",
+        "def f():\n    from posrec.data import dataset",
+    ],
+    "evaluation/metrics.py": [
+        "from . import evaluate",
+        "from posrec.nn.batch import SessionBatch",
+    ],
+    "data/prepare/steps.py": [
+        "from posrec.nn.graph import SessionGraph",
+        "from posrec.runs.run import load_run",
+    ],
+    "data/dataset.py": [
+        "from posrec import models",
+        "import posrec.training.loop",
+        "from ..training import loop",
+    ],
     "demo/shop.py": ["from posrec.training.loop import train"],
     "models/posrec.py": ["from posrec.data.dataset import load", "import numpy as np"],
-    "training/loop.py": ["from posrec.models.registry import MODELS", "from posrec.runs.run import load_run"],
+    "training/loop.py": [
+        "from posrec.models.registry import MODELS",
+        "from posrec.runs.run import load_run",
+    ],
     "evaluation/evaluate.py": ["from ..models import registry"],
-    "recommend/recommender.py": ["import posrec.fitting.warm_start", "from posrec.server import routes"],
+    "recommend/recommender.py": [
+        "import posrec.fitting.warm_start",
+        "from posrec.server import routes",
+    ],
     "server/serve.py": ["from posrec.training.checkpoint import load"],
     "experiments/compare.py": ["from rich.table import Table"],
     "runs/run.py": ["from posrec.cli import app", "from posrec.fitting.fit import fit"],
 }
 
 
-@pytest.mark.parametrize(("file", "line"), [(file, line) for file, lines in PLANTED.items() for line in lines])
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [(file, line) for file, lines in PLANTED.items() for line in lines],
+)
 def test_a_planted_violation_is_caught(tmp_path: Path, file: str, line: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("import math\nimport torch\n")

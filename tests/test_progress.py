@@ -1,4 +1,5 @@
-"""Where progress is reported: an epoch a line without a terminal, a bar under the cell in a notebook."""
+"""Where progress is reported: an epoch a line without a terminal, a bar under the cell in a
+notebook."""
 
 import re
 import sys
@@ -10,7 +11,13 @@ import pytest
 import posrec
 from posrec import progress as progress_module
 from posrec.data.dataset import PreparedDataset
-from posrec.progress import NotebookProgress, Progress, SilentProgress, TerminalProgress, default_progress
+from posrec.progress import (
+    NotebookProgress,
+    Progress,
+    SilentProgress,
+    TerminalProgress,
+    default_progress,
+)
 from tests.helpers import command
 
 QUICK = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
@@ -41,40 +48,67 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
 
     shell: Any = SimpleNamespace(get_ipython=ZMQInteractiveShell)
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
+    monkeypatch.setitem(
+        sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display)
+    )
     return handle
 
 
-def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, tmp_path: Any) -> None:
-    settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
-    options = ["--model", "posrec", "--protocol", "early-stop", "--device", "cpu", "--no-export"]
+def test_an_epoch_is_a_line_where_there_is_no_terminal(
+    small: PreparedDataset, tmp_path: Any
+) -> None:
+    settings = [
+        word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")
+    ]
+    options = [
+        "--model",
+        "posrec",
+        "--protocol",
+        "early-stop",
+        "--device",
+        "cpu",
+        "--no-export",
+    ]
     done = command("train", small.path, "--out", tmp_path / "run", *options, *settings)
     lines = done.err.splitlines()
     assert len(lines) == 2
     validated = EPOCH + r", mrr@20 \d+\.\d\d on validation"
-    assert all(re.fullmatch(validated.format(epoch), line) for epoch, line in enumerate(lines, start=1))
+    assert all(
+        re.fullmatch(validated.format(epoch), line)
+        for epoch, line in enumerate(lines, start=1)
+    )
 
 
 @pytest.mark.parametrize("kind", [Progress, TerminalProgress])
 def test_long_work_without_a_terminal_is_a_line_every_half_minute(
-    kind: type[Progress], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: type[Progress],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
     progress = kind()
     for second in range(0, 100, 7):
         now = 1000.0 + second
-        progress.update("Epoch 1 of 2" if second < 60 else "Epoch 2 of 2", second, 100, "loss 5.100")
+        progress.update(
+            "Epoch 1 of 2" if second < 60 else "Epoch 2 of 2", second, 100, "loss 5.100"
+        )
     assert capsys.readouterr().err.splitlines() == [
-        f"Epoch {epoch} of 2: {second}%, loss 5.100" for epoch, second in ((1, 35), (2, 70))
+        f"Epoch {epoch} of 2: {second}%, loss 5.100"
+        for epoch, second in ((1, 35), (2, 70))
     ]
     SilentProgress().update("Epoch", 1, 0)
     assert capsys.readouterr().err == ""
 
 
-def test_a_notebook_has_a_bar(small: PreparedDataset, notebook: Handle, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_has_a_bar(
+    small: PreparedDataset, notebook: Handle, capsys: pytest.CaptureFixture[str]
+) -> None:
     posrec.fit(small, "posrec", "cpu", **QUICK)
-    assert re.match(r'Epoch 1 of 2 <progress value="\d+" max="\d+"></progress> loss \d', notebook.drawn[0])
+    assert re.match(
+        r'Epoch 1 of 2 <progress value="\d+" max="\d+"></progress> loss \d',
+        notebook.drawn[0],
+    )
     assert notebook.drawn[-1].startswith("Evaluating ")
     assert len(capsys.readouterr().err.splitlines()) == 2
 
@@ -84,11 +118,18 @@ def test_a_bar_is_not_drawn_at_every_step(notebook: Handle) -> None:
     progress.INTERVAL = 1e9
     for done in range(1, 101):
         progress.update("Epoch <1>", done, 100)
-    assert notebook.drawn == [f'Epoch &lt;1&gt; <progress value="{done}" max="100"></progress> ' for done in (1, 100)]
+    assert notebook.drawn == [
+        f'Epoch &lt;1&gt; <progress value="{done}" max="100"></progress> '
+        for done in (1, 100)
+    ]
 
 
-def test_a_terminal_of_ipython_is_not_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+def test_a_terminal_of_ipython_is_not_a_notebook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None)
+    )
     assert type(default_progress()) is Progress
     monkeypatch.delitem(sys.modules, "IPython")
     assert type(default_progress()) is Progress

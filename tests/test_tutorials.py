@@ -65,4 +65,9 @@ def test_an_idea_becomes_a_measured_encoding(
         sys.modules.pop("my_encoding", None)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "False False True"  # as the page says
-    assert [line.rsplit(" ", 1)[0] for line in printed[-4:]] == ["nearness 1", "nearness 2", "ldpe 1", "ldpe 2"]
+    assert [line.rsplit(" ", 1)[0] for line in printed[-4:]] == [
+        "nearness 1",
+        "nearness 2",
+        "ldpe 1",
+        "ldpe 2",
+    ]

@@ -1,5 +1,5 @@
-"""Load: three times as many requests as can be answered, plain requests beside expensive ones, and a long time at a
-steady rate."""
+"""Load: three times as many requests as can be answered, plain requests beside expensive ones, and
+a long time at a steady rate."""
 
 import multiprocessing
 import random
@@ -18,24 +18,38 @@ from harness import saved_random_run
 from posrec.data.vocabulary import Vocabulary
 
 SAMPLES = 120
-PLAIN_RATE, EXPENSIVE_CLIENTS = 50, 16  # plain requests a second beside the expensive ones of so many clients
-EXPENSIVE = ("diversified", "boosted", "batches", "large answers", "long filters", "abandoned batches", "all of these")
+# plain requests a second beside the expensive ones of so many clients
+PLAIN_RATE = 50
+EXPENSIVE_CLIENTS = 16
+EXPENSIVE = (
+    "diversified",
+    "boosted",
+    "batches",
+    "large answers",
+    "long filters",
+    "abandoned batches",
+    "all of these",
+)
 ROUNDS = 5  # of overload: another program that takes the cores for a moment spoils one of them
 AT_ONCE = 1e6  # requests a second: as many as are sent
 
 
 def mixed_requests(items: int) -> list[bytes]:
-    """Nine of ten requests ask for recommendations; the others use everything else that reads the run."""
+    """Nine of ten requests ask for recommendations; the others use everything else that reads the
+    run."""
     made = plain_requests(items)
     paths = ("/v1/items?query=i1", "/v1/similar/i3", "/v1/run", "/metrics", "/readyz")
-    others = [post("/v1/explain", {"session": ["i3", "i4"], "item": "i5"}), *(head("GET", path) for path in paths)]
+    others = [
+        post("/v1/explain", {"session": ["i3", "i4"], "item": "i5"}),
+        *(head("GET", path) for path in paths),
+    ]
     made[::10] = [others[number % len(others)] for number in range(len(made[::10]))]
     return made
 
 
 def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
-    """500 requests a second, two workers; nine of ten ask for recommendations, the others for everything else that
-    reads the run. Every request gets 200."""
+    """500 requests a second, two workers; nine of ten ask for recommendations, the others for
+    everything else that reads the run. Every request gets 200."""
     series: list[dict[str, float]] = []
     stop = threading.Event()
     with serving(make_run(folder), "--workers", 2, forked=False) as server:
@@ -54,18 +68,35 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
         finally:
             stop.set()
             sampler.join()
-    return {"seconds": seconds, "rate": rate, **found, "tracebacks": tracebacks(server), "series": series}
+    return {
+        "seconds": seconds,
+        "rate": rate,
+        **found,
+        "tracebacks": tracebacks(server),
+        "series": series,
+    }
 
 
 def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any]:
-    """Three times as many requests a second as two workers can answer, over 2,000 connections, 43,097 items. Every
-    request gets 200 or 503."""
+    """Three times as many requests a second as two workers can answer, over 2,000 connections,
+    43,097 items. Every request gets 200 or 503."""
     made = plain_requests(items)
-    with serving(saved_random_run(items, folder / "large"), "--workers", 2, onnx=True, forked=False) as server:
+    with serving(
+        saved_random_run(items, folder / "large"),
+        "--workers",
+        2,
+        onnx=True,
+        forked=False,
+    ) as server:
         wait_for_workers(server, 2)
-        paced(server.port, made, AT_ONCE, 2000 / AT_ONCE, 64)  # until averages have settled
+        paced(
+            server.port, made, AT_ONCE, 2000 / AT_ONCE, 64
+        )  # until averages have settled
         capacity = paced(server.port, made, AT_ONCE, 10_000 / AT_ONCE, 64)["per_second"]
-        rounds = [paced(server.port, made, 3 * capacity, seconds / ROUNDS, 2000) for _ in range(ROUNDS)]
+        rounds = [
+            paced(server.port, made, 3 * capacity, seconds / ROUNDS, 2000)
+            for _ in range(ROUNDS)
+        ]
     rounds.sort(key=lambda one: one["p99_ms"])
     sums = totals(rounds)
     return {
@@ -81,7 +112,10 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
 
 
 def totals(rounds: list[dict[str, Any]]) -> dict[str, int]:
-    return {name: sum(one[name] for one in rounds) for name in ("requests", "errors", "dropped")}
+    return {
+        name: sum(one[name] for one in rounds)
+        for name in ("requests", "errors", "dropped")
+    }
 
 
 def expensive_request(kind: str, draw: random.Random, items: int) -> bytes:
@@ -94,28 +128,48 @@ def expensive_request(kind: str, draw: random.Random, items: int) -> bytes:
         case "diversified":
             body["diversify"] = 0.5
         case "boosted":
-            factors = {f"b{brand}": draw.choice([0.5, 0.7, 1.2, 1.5, 2.0, 3.0, 5.0]) for brand in range(20)}
+            factors = {
+                f"b{brand}": draw.choice([0.5, 0.7, 1.2, 1.5, 2.0, 3.0, 5.0])
+                for brand in range(20)
+            }
             body["boost"] = {"brand": factors}
         case "long filters":
             first = draw.randrange(10**8)
-            body = {"session": session(), "filter": {"price": list(range(first, first + 150_000))}}
+            body = {
+                "session": session(),
+                "filter": {"price": list(range(first, first + 150_000))},
+            }
         case "large answers":
-            body = {"sessions": [session() for _ in range(60)], "k": 1000, "fields": columns}
+            body = {
+                "sessions": [session() for _ in range(60)],
+                "k": 1000,
+                "fields": columns,
+            }
         case _:
             body = {"sessions": [session() for _ in range(1000)], "fields": columns}
-    return post("/v1/recommend/batch" if "sessions" in body else "/v1/recommend", body, "Connection: close")
+    return post(
+        "/v1/recommend/batch" if "sessions" in body else "/v1/recommend",
+        body,
+        "Connection: close",
+    )
 
 
 def ask_again_and_again(port: int, kind: str, items: int, seconds: float) -> None:
-    """Clients, each of which asks again as soon as it is answered, refused or, in one kind, has left."""
+    """Clients, each of which asks again as soon as it is answered, refused or, in one kind, has
+    left."""
     end = time.monotonic() + seconds
 
     def repeat(number: int) -> None:
-        own = EXPENSIVE[number % (len(EXPENSIVE) - 1)] if kind == EXPENSIVE[-1] else kind
+        own = (
+            EXPENSIVE[number % (len(EXPENSIVE) - 1)] if kind == EXPENSIVE[-1] else kind
+        )
         draw = random.Random(f"{kind} {number}")
         made = [expensive_request(own, draw, items) for _ in range(4)]
         while time.monotonic() < end:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=60) as client,
+            ):
                 client.sendall(draw.choice(made))
                 if own == "abandoned batches":
                     time.sleep(0.02)
@@ -126,7 +180,10 @@ def ask_again_and_again(port: int, kind: str, items: int, seconds: float) -> Non
                 if status == b"503":
                     time.sleep(0.1)  # Retry-After asks for a second
 
-    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(EXPENSIVE_CLIENTS)]
+    threads = [
+        threading.Thread(target=repeat, args=(number,))
+        for number in range(EXPENSIVE_CLIENTS)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -134,9 +191,9 @@ def ask_again_and_again(port: int, kind: str, items: int, seconds: float) -> Non
 
 
 def beside(folder: Path, seconds: float, items: int = 27_051) -> dict[str, Any]:
-    """50 plain requests a second beside 16 clients that ask for as much as they may: long diversified lists, many
-    boosts, batches, large answers, filters of 1.5 MB, batches whose clients leave, and all of these; 27,051 items, one
-    worker. Every plain request gets 200 or 503."""
+    """50 plain requests a second beside 16 clients that ask for as much as they may: long
+    diversified lists, many boosts, batches, large answers, filters of 1.5 MB, batches whose clients
+    leave, and all of these; 27,051 items, one worker. Every plain request gets 200 or 503."""
     draw = random.Random(0)
     columns: dict[str, list[Any]] = {
         "title": [f"Item number {number}" for number in range(items)],
@@ -144,14 +201,20 @@ def beside(folder: Path, seconds: float, items: int = 27_051) -> dict[str, Any]:
         "price": [draw.randrange(500) for _ in range(items)],
         "text": ["a text of some words" for _ in range(items)],
     }
-    run = saved_random_run(items, folder / "beside", Vocabulary([f"i{number}" for number in range(items)], columns))
+    run = saved_random_run(
+        items,
+        folder / "beside",
+        Vocabulary([f"i{number}" for number in range(items)], columns),
+    )
     made = plain_requests(items)
     with serving(run, onnx=True, forked=False) as server:
         memory = [memory_mb(server)]
         kinds = {"nothing": paced(server.port, made, PLAIN_RATE, seconds, 32)}
         for kind in EXPENSIVE:
             arguments = (server.port, kind, items, seconds + 4)
-            others = multiprocessing.get_context("spawn").Process(target=ask_again_and_again, args=arguments)
+            others = multiprocessing.get_context("spawn").Process(
+                target=ask_again_and_again, args=arguments
+            )
             others.start()
             time.sleep(3)  # until they have made their requests
             kinds[kind] = paced(server.port, made, PLAIN_RATE, seconds, 32)

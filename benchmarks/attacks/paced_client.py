@@ -1,8 +1,8 @@
 """A client that sends a fixed number of requests a second over kept-alive connections.
 
-Latency is counted from the moment a request was due, so that no waiting time is hidden. The client shares the processor
-with the server that it measures, so it sends prepared bytes and parses as little of each answer as it can.
-"""
+Latency is counted from the moment a request was due, so that no waiting time is hidden. The client
+shares the processor with the server that it measures, so it sends prepared bytes and parses as
+little of each answer as it can."""
 
 import asyncio
 import gc
@@ -19,12 +19,17 @@ import uvloop
 def plain_requests(items: int, number: int = 2000) -> list[bytes]:
     """Requests of 20 recommendations for random sessions of 1 to 10 clicks; items are i0, i1, ..."""
     draw = random.Random(0)
-    sessions = ([f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))] for _ in range(number))
+    sessions = (
+        [f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))]
+        for _ in range(number)
+    )
     return [post("/v1/recommend", {"session": clicks, "k": 20}) for clicks in sessions]
 
 
 def head(method: str, path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode("utf-8", "replace")
+    return "\r\n".join(
+        [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
+    ).encode("utf-8", "replace")
 
 
 def post(path: str, body: Any, *headers: str) -> bytes:
@@ -37,7 +42,9 @@ class Connection(asyncio.Protocol):
     """One kept-alive connection; it reports the status of every answer to `Load.answered`."""
 
     def __init__(self, load: "Load") -> None:
-        self.load, self.received, self.missing = load, bytearray(), -1
+        self.load = load
+        self.received = bytearray()
+        self.missing = -1
         self.due = 0.0
         self.asked = False  # a request was sent and is not answered yet
 
@@ -45,7 +52,8 @@ class Connection(asyncio.Protocol):
         self.transport = transport
 
     def ask(self, due: float, request: bytes) -> None:
-        self.due, self.asked = due, True
+        self.due = due
+        self.asked = True
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -55,11 +63,16 @@ class Connection(asyncio.Protocol):
             if head < 0:
                 return
             place = self.received.lower().index(b"content-length: ") + 16
-            self.missing = head + 4 + int(self.received[place : self.received.index(b"\r\n", place)])
+            self.missing = (
+                head
+                + 4
+                + int(self.received[place : self.received.index(b"\r\n", place)])
+            )
         if len(self.received) >= self.missing:
             status = int(self.received[9:12])
             del self.received[:]
-            self.missing, self.asked = -1, False
+            self.missing = -1
+            self.asked = False
             self.load.answered(self, status)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -68,9 +81,15 @@ class Connection(asyncio.Protocol):
 
 class Load:
     def __init__(self, requests: Sequence[bytes], rate: float, seconds: float) -> None:
-        self.requests, self.rate, self.total = requests, rate, int(rate * seconds)
-        self.idle: deque[Connection] = deque()  # used in turn, as the connections of many clients are
-        self.behind: deque[tuple[float, bytes]] = deque()  # requests that are due while no connection is free
+        self.requests = requests
+        self.rate = rate
+        self.total = int(rate * seconds)
+        self.idle: deque[Connection] = (
+            deque()
+        )  # used in turn, as the connections of many clients are
+        self.behind: deque[tuple[float, bytes]] = (
+            deque()
+        )  # requests that are due while no connection is free
         self.latencies: dict[int, list[float]] = {}  # seconds by status
         self.dropped = self.done = 0
         self.closing = False
@@ -114,7 +133,9 @@ class Load:
             one.transport.close()
 
     def answered(self, connection: Connection, status: int) -> None:
-        self.latencies.setdefault(status, []).append(time.perf_counter() - connection.due)
+        self.latencies.setdefault(status, []).append(
+            time.perf_counter() - connection.due
+        )
         self.use(connection)
         self.count()
 
@@ -126,7 +147,8 @@ class Load:
             self.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
-        """The server closed a connection: another one takes its place. A request that was under way counts as lost."""
+        """The server closed a connection: another one takes its place. A request that was under way
+        counts as lost."""
         if self.closing:
             return
         if connection.asked:
@@ -147,12 +169,18 @@ class Load:
 def percentiles(latencies: Sequence[float]) -> dict[str, float]:
     ordered = sorted(latencies)
     return {
-        f"p{p}_ms": round(1000 * ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))], 2) for p in (50, 90, 99)
+        f"p{p}_ms": round(
+            1000 * ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))], 2
+        )
+        for p in (50, 90, 99)
     }
 
 
-def paced(port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int) -> dict[str, Any]:
-    """Send the load; report the latencies of the answers with status 200 and the number of all others."""
+def paced(
+    port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int
+) -> dict[str, Any]:
+    """Send the load; report the latencies of the answers with status 200 and the number of all
+    others."""
     load = Load(requests, rate, seconds)
     gc.collect()
     gc.freeze()  # a collection of everything imported here takes a tenth of a second, which would count as latency

@@ -13,41 +13,72 @@ from pathlib import Path
 
 from tests.server.server_process import Server, children, serving, until
 
-from attacks.served import CLIENTS, ITEMS, Figures, Steps, answer, make_run, repeated, require_program
+from attacks.served import (
+    CLIENTS,
+    ITEMS,
+    Figures,
+    Steps,
+    answer,
+    make_run,
+    repeated,
+    require_program,
+)
 from attacks.serving import store_in
 from harness import free_port
 from posrec.server.session_store import MAX_CLICKS
 
-CONFIGURATION = Path(__file__).resolve().parents[2] / "examples" / "compose" / "nginx.conf"
+CONFIGURATION = (
+    Path(__file__).resolve().parents[2] / "examples" / "compose" / "nginx.conf"
+)
 PAUSE = 0.05  # seconds between the requests of a client
-MOST_CLICKS = MAX_CLICKS // 2  # of a session, so that the store forgets none even if some are stored twice
+MOST_CLICKS = (
+    MAX_CLICKS // 2
+)  # of a session, so that the store forgets none even if some are stored twice
 SECONDS = 5.0  # around each event
 
 
 @contextmanager
 def nginx_before(folder: Path, servers: list[Server]) -> Iterator[Server]:
     """nginx with the configuration of the example, in which only addresses are replaced."""
-    text, port = CONFIGURATION.read_text(encoding="utf-8"), free_port()
+    text = CONFIGURATION.read_text(encoding="utf-8")
+    port = free_port()
     for name, server in zip(("posrec-a", "posrec-b"), servers, strict=True):
         text = text.replace(f"{name}:8000", f"127.0.0.1:{server.port}")
-    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}").replace("/dev/stdout", str(folder / "access.log"))
+    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}").replace(
+        "/dev/stdout", str(folder / "access.log")
+    )
     (folder / "nginx.conf").write_text(f"pid {folder}/nginx.pid;\ndaemon off;\n{text}")
-    line = ["nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
+    line = [
+        "nginx",
+        "-p",
+        folder,
+        "-c",
+        folder / "nginx.conf",
+        "-e",
+        folder / "error.log",
+    ]
     process = subprocess.Popen(list(map(str, line)), text=True)
     try:
         until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
-        yield Server(process, [{"message": "listening", "url": f"http://127.0.0.1:{port}"}])
+        yield Server(
+            process, [{"message": "listening", "url": f"http://127.0.0.1:{port}"}]
+        )
     finally:
         process.terminate()
         process.wait(60)
 
 
 class Clients:
-    """Requests through nginx: recommendations for a session in the request, and clicks of stored sessions."""
+    """Requests through nginx: recommendations for a session in the request, and clicks of stored
+    sessions."""
 
     def __init__(self, nginx: Server, step: int) -> None:
-        self.nginx, self.step, self.runs = nginx, step, set[str]()
-        self.confirmed: defaultdict[str, Counter[str]] = defaultdict(Counter)  # clicks answered 200, by session
+        self.nginx = nginx
+        self.step = step
+        self.runs = set[str]()
+        self.confirmed: defaultdict[str, Counter[str]] = defaultdict(
+            Counter
+        )  # clicks answered 200, by session
 
     def send(self, path: str, body: dict[str, object]) -> int:
         time.sleep(PAUSE)
@@ -56,12 +87,19 @@ class Clients:
         return status
 
     def recommend(self, number: int) -> str:
-        return str(self.send("/v1/recommend", {"session": [f"i{number % ITEMS}"], "k": 5}))
+        return str(
+            self.send("/v1/recommend", {"session": [f"i{number % ITEMS}"], "k": 5})
+        )
 
     def click(self, number: int) -> str:
         """A click that is answered 502 is sent again, as docs/deploying.md says."""
-        session, item = f"{self.step}-{number % CLIENTS}-{number // CLIENTS // MOST_CLICKS}", f"i{number % ITEMS}"
-        statuses = [self.send(path := f"/v1/sessions/{session}/click", body := {"item": item, "k": 5})]
+        session = f"{self.step}-{number % CLIENTS}-{number // CLIENTS // MOST_CLICKS}"
+        item = f"i{number % ITEMS}"
+        statuses = [
+            self.send(
+                path := f"/v1/sessions/{session}/click", body := {"item": item, "k": 5}
+            )
+        ]
         if statuses == [502]:
             statuses.append(self.send(path, body))
         self.confirmed[session][item] += statuses[-1] == 200
@@ -69,28 +107,44 @@ class Clients:
 
 
 def replicas(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """Two replicas behind nginx with [the example's configuration](../examples/compose/nginx.conf), eight clients, half
-    of which send clicks of stored sessions. One replica is killed and started again; or another run is rolled out,
-    replica by replica. Every request gets 200, a click perhaps when the client has sent it again after 502; no
-    confirmed click is missing in the store; after a rollout only the new run answers."""
+    """Two replicas behind nginx with [the example's configuration](../examples/compose/nginx.conf),
+    eight clients, half of which send clicks of stored sessions. One replica is killed and started
+    again; or another run is rolled out, replica by replica. Every request gets 200, a click perhaps
+    when the client has sent it again after 502; no confirmed click is missing in the store; after a
+    rollout only the new run answers."""
     require_program("nginx")
-    run, other = make_run(folder), make_run(folder, 2)
+    run = make_run(folder)
+    other = make_run(folder, 2)
     with store_in(folder) as store, ExitStack() as stack:
 
         def start(port: int = 0) -> Server:
-            options = ("--session-store", store.address(), "--workers", 2, "--allow-host", "*", "--port", port)
+            options = (
+                "--session-store",
+                store.address(),
+                "--workers",
+                2,
+                "--allow-host",
+                "*",
+                "--port",
+                port,
+            )
             return stack.enter_context(serving(run, *options, forked=False))
 
         both = [start(), start()]
         nginx = stack.enter_context(nginx_before(folder, both))
         for number, _ in steps:
-            clients, is_rollout = Clients(nginx, number), number % 2 == 1
+            clients = Clients(nginx, number)
+            is_rollout = number % 2 == 1
             run, other = (other, run) if is_rollout else (run, other)
             with repeated(clients.recommend, clients.click) as (recommended, clicked):
                 time.sleep(SECONDS)
                 for place in (0, 1) if is_rollout else (0,):
                     stopped = both[place]
-                    for pid in [stopped.process.pid] if is_rollout else [stopped.process.pid, *children(stopped)]:
+                    for pid in (
+                        [stopped.process.pid]
+                        if is_rollout
+                        else [stopped.process.pid, *children(stopped)]
+                    ):
                         os.kill(pid, signal.SIGTERM if is_rollout else signal.SIGKILL)
                     stopped.process.wait(60)
                     time.sleep(0 if is_rollout else SECONDS)
@@ -107,5 +161,13 @@ def replicas(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
             figures["clicks_confirmed"] += clicked.total()
             figures["requests"] += recommended.total() + clicked.total()
             figures["clicks_sent_again"] += clicked["502, then 200"]
-            yield "another run rolled out" if is_rollout else "one replica killed, and started again"
-    figures["retried_by_nginx"] = len(re.findall(r'^\d+ "\d+, \d+"', (folder / "access.log").read_text(), re.MULTILINE))
+            yield (
+                "another run rolled out"
+                if is_rollout
+                else "one replica killed, and started again"
+            )
+    figures["retried_by_nginx"] = len(
+        re.findall(
+            r'^\d+ "\d+, \d+"', (folder / "access.log").read_text(), re.MULTILINE
+        )
+    )

@@ -1,4 +1,5 @@
-"""Requests as clients should not, or need not, send them: malformed ones, those of Java, and very slow ones."""
+"""Requests as clients should not, or need not, send them: malformed ones, those of Java, and very
+slow ones."""
 
 import random
 import socket
@@ -12,20 +13,90 @@ from pathlib import Path
 from tests.server.server_process import until
 
 from attacks.paced_client import head, post
-from attacks.served import Figures, Steps, attacked, make_run, open_files, repeated, require_program
+from attacks.served import (
+    Figures,
+    Steps,
+    attacked,
+    make_run,
+    open_files,
+    repeated,
+    require_program,
+)
 
 DOCUMENTED = {200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 422, 431, 503}
 MOST_GROWTH_MB = 64  # of memory, over all requests
-JAVA, JAVA_REQUESTS = Path(__file__).with_name("JavaClient.java"), 480
-SLOW, SLOW_CLIENTS = ("heads", "bodies", "readers"), 300
+JAVA = Path(__file__).with_name("JavaClient.java")
+JAVA_REQUESTS = 480
+SLOW = ("heads", "bodies", "readers")
+SLOW_CLIENTS = 300
 ESTABLISHED = 1  # the state of a connection, the first byte of TCP_INFO
 MOST_SILENCE = 0.5  # seconds
 CLICK = "/v1/sessions/a/click"
-PATHS = ("/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", CLICK, "/healthz", "/", "/nothing", "*")
-METHODS = ("GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT", "PATCH", "BREW", "post", "")
-FIELDS = ("session", "k", "exclude", "diversify", "explore", "allow", "deny", "session_id", "item", "other")
-VALUES = (None, True, 0, -1, 1.5, 10**30, "", "i3", "x" * 2000, "\ud800", [], {}, [[]], ["i3"], [None], {"a": 1})
-LENGTHS = ("-1", "1e3", "0x10", "999999999999", "5, 5", "", "5\r\nContent-Length: 6", " 7 ")
+PATHS = (
+    "/v1/recommend",
+    "/v1/explain",
+    "/v1/items",
+    "/v1/run",
+    CLICK,
+    "/healthz",
+    "/",
+    "/nothing",
+    "*",
+)
+METHODS = (
+    "GET",
+    "POST",
+    "PUT",
+    "HEAD",
+    "OPTIONS",
+    "DELETE",
+    "TRACE",
+    "CONNECT",
+    "PATCH",
+    "BREW",
+    "post",
+    "",
+)
+FIELDS = (
+    "session",
+    "k",
+    "exclude",
+    "diversify",
+    "explore",
+    "allow",
+    "deny",
+    "session_id",
+    "item",
+    "other",
+)
+VALUES = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "i3",
+    "x" * 2000,
+    "\ud800",
+    [],
+    {},
+    [[]],
+    ["i3"],
+    [None],
+    {"a": 1},
+)
+LENGTHS = (
+    "-1",
+    "1e3",
+    "0x10",
+    "999999999999",
+    "5, 5",
+    "",
+    "5\r\nContent-Length: 6",
+    " 7 ",
+)
 HEADERS = (
     "Upgrade: h2c", "Connection: Upgrade", "Connection: close", "Expect: 100-continue", "Host: evil.example",
     "Transfer-Encoding: gzip", "Content-Type: text/xml", "Origin: https://evil.example", "X-API-Key: x",
@@ -41,8 +112,11 @@ CHUNKS = (
 def mutated(draw: random.Random) -> bytes:
     request = bytearray(post(draw.choice(PATHS), {"session": ["i3", "i4"], "k": 5}))
     for _ in range(draw.randint(1, 8)):
-        place, removed = draw.randrange(len(request)), draw.choice((0, 1, draw.randint(1, 20)))
-        request[place : place + removed] = draw.randbytes(draw.choice((0, 1, draw.randint(1, 20))))
+        place = draw.randrange(len(request))
+        removed = draw.choice((0, 1, draw.randint(1, 20)))
+        request[place : place + removed] = draw.randbytes(
+            draw.choice((0, 1, draw.randint(1, 20)))
+        )
     return bytes(request)
 
 
@@ -58,14 +132,22 @@ def odd_head(draw: random.Random) -> bytes:
 
 def huge_head(draw: random.Random) -> bytes:
     size = draw.randint(20_000, 200_000)
-    many, long = ["a: b"] * (size // 100), "x" * size
-    heads = (head("GET", "/healthz", f"X: {long}"), head("GET", f"/{long}"), head("GET", "/healthz", *many))
+    many = ["a: b"] * (size // 100)
+    long = "x" * size
+    heads = (
+        head("GET", "/healthz", f"X: {long}"),
+        head("GET", f"/{long}"),
+        head("GET", "/healthz", *many),
+    )
     return draw.choice((*heads, b"\r\n" * size, b"GET " + long.encode()))
 
 
 def wrong_framing(draw: random.Random) -> bytes:
     length = f"Content-Length: {draw.choice(LENGTHS)}"
-    chunked = ["Transfer-Encoding: chunked", *draw.choice(([], [], ["Content-Length: 5"]))]
+    chunked = [
+        "Transfer-Encoding: chunked",
+        *draw.choice(([], [], ["Content-Length: 5"])),
+    ]
     if draw.random() < 0.6:
         return head("POST", "/v1/recommend", *chunked) + draw.choice(CHUNKS)
     return head("POST", "/v1/recommend", length) + b'{"session": ["i3"]}'
@@ -73,7 +155,11 @@ def wrong_framing(draw: random.Random) -> bytes:
 
 def nested(draw: random.Random) -> bytes:
     depth = draw.randint(100, 50_000)
-    bodies = (b"[" * depth, b'{"session":' * depth, b'{"session": ' + b"[" * depth + b"]" * depth)
+    bodies = (
+        b"[" * depth,
+        b'{"session":' * depth,
+        b'{"session": ' + b"[" * depth + b"]" * depth,
+    )
     return post("/v1/recommend", draw.choice(bodies))
 
 
@@ -83,16 +169,27 @@ def noise(draw: random.Random) -> bytes:
 
 def pipelined(draw: random.Random) -> bytes:
     good = post("/v1/recommend", b'{"session": ["i3"], "k": 1}')
-    return good * draw.randint(1, 5) + draw.choice((noise, odd_head, wrong_framing))(draw)
+    return good * draw.randint(1, 5) + draw.choice((noise, odd_head, wrong_framing))(
+        draw
+    )
 
 
-KINDS = (mutated, wrong_fields, odd_head, huge_head, wrong_framing, nested, noise, pipelined)
+KINDS = (
+    mutated,
+    wrong_fields,
+    odd_head,
+    huge_head,
+    wrong_framing,
+    nested,
+    noise,
+    pipelined,
+)
 
 
 def malformed_requests(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """A malformed request: mutated bytes, wrong fields, odd or huge heads, wrong framing, deep nesting, noise,
-    pipelining. There is a complete answer with a documented status or a closed connection within 20 seconds, and the
-    server's memory grows by less than 64 MB."""
+    """A malformed request: mutated bytes, wrong fields, odd or huge heads, wrong framing, deep
+    nesting, noise, pipelining. There is a complete answer with a documented status or a closed
+    connection within 20 seconds, and the server's memory grows by less than 64 MB."""
     with attacked(figures, make_run(folder), "--request-timeout", 1) as target:
         for number, draw in steps:
             outcome = exchanged(target.server.port, draw.choice(KINDS)(draw))
@@ -103,10 +200,13 @@ def malformed_requests(folder: Path, steps: Steps, figures: Figures) -> Iterator
 
 
 def exchanged(port: int, request: bytes) -> str:
-    """Send the request, and close the sending side where nothing more is received: the status of the last answer, or
-    `closed` where there is none."""
+    """Send the request, and close the sending side where nothing more is received: the status of
+    the last answer, or `closed` where there is none."""
     received = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client, suppress(ConnectionError):
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=20) as client,
+        suppress(ConnectionError),
+    ):
         try:
             client.sendall(request)
             client.settimeout(MOST_SILENCE)
@@ -120,22 +220,34 @@ def exchanged(port: int, request: bytes) -> str:
                 received += piece
         except TimeoutError as error:
             raise AssertionError("no answer within 20 seconds") from error
-    statuses = [int(line[9:12]) for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+    statuses = [
+        int(line[9:12])
+        for line in received.split(b"\r\n")
+        if line.startswith(b"HTTP/1.1 ")
+    ]
     assert bool(statuses) == bool(received), received[:60]
     assert set(statuses) <= DOCUMENTED | {100}, received[:60]
     return str(statuses[-1]) if statuses else "closed"
 
 
 def java_requests(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """480 requests of Java's `HttpClient`, 16 at a time: GET and POST, bodies of 30 bytes and of 200 kB, in HTTP/1.1
-    and with the client's default, which asks for an upgrade to HTTP/2. All are answered, rightly."""
+    """480 requests of Java's `HttpClient`, 16 at a time: GET and POST, bodies of 30 bytes and of
+    200 kB, in HTTP/1.1 and with the client's default, which asks for an upgrade to HTTP/2. All are
+    answered, rightly."""
     require_program("java")
     figures["requests"] = Counter()
     with attacked(figures, make_run(folder)) as target:
         for _, draw in steps:
-            given = (target.server.port, JAVA_REQUESTS, draw.randrange(1 << 30), ",".join(target.expected[0]))
+            given = (
+                target.server.port,
+                JAVA_REQUESTS,
+                draw.randrange(1 << 30),
+                ",".join(target.expected[0]),
+            )
             line = ["java", str(JAVA), *map(str, given)]
-            done = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+            done = subprocess.run(
+                line, capture_output=True, text=True, timeout=600, check=False
+            )
             assert done.returncode == 0, done.stderr[-300:]
             for outcome in done.stdout.splitlines():
                 count, _, what = outcome.partition(" ")
@@ -145,22 +257,29 @@ def java_requests(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]
 
 
 def slow_clients(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """300 clients that send a byte of a head or of a body every 0.2 seconds, or do not read their answers. Unfinished
-    bodies are cut off, four others get right answers meanwhile, open files return, and memory grows by at most 0.5 MB a
-    client."""
+    """300 clients that send a byte of a head or of a body every 0.2 seconds, or do not read their
+    answers. Unfinished bodies are cut off, four others get right answers meanwhile, open files
+    return, and memory grows by at most 0.5 MB a client."""
     with attacked(figures, make_run(folder), "--request-timeout", 2) as target:
-        port, files = target.server.port, open_files(target.server)
+        port = target.server.port
+        files = open_files(target.server)
         for number, draw in steps:
-            kind, cut_off = SLOW[number % len(SLOW)], 0
+            kind = SLOW[number % len(SLOW)]
+            cut_off = 0
             with repeated(target.compare) as (counts,), ExitStack() as stack:
-                clients = [stack.enter_context(slow_client(port, kind)) for _ in range(SLOW_CLIENTS)]
+                clients = [
+                    stack.enter_context(slow_client(port, kind))
+                    for _ in range(SLOW_CLIENTS)
+                ]
                 end = time.monotonic() + draw.uniform(5, 8)
                 while time.monotonic() < end:
                     time.sleep(0.2)
                     for place, client in enumerate(clients):
                         if is_cut_off(client, kind):
                             cut_off += 1
-                            clients[place] = stack.enter_context(slow_client(port, kind))
+                            clients[place] = stack.enter_context(
+                                slow_client(port, kind)
+                            )
             figures["cut_off"] += cut_off
             figures["plain_requests"] += counts.total()
             assert cut_off or kind != "bodies", "none was cut off"
@@ -186,10 +305,13 @@ def slow_client(port: int, kind: str) -> socket.socket:
 
 
 def is_cut_off(client: socket.socket, kind: str) -> bool:
-    """Send one more byte, or only look: whether the server has answered (408) or closed the connection."""
+    """Send one more byte, or only look: whether the server has answered (408) or closed the
+    connection."""
     try:
         if kind == "readers":
-            return client.getsockopt(socket.SOL_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED
+            return (
+                client.getsockopt(socket.SOL_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED
+            )
         client.send(b"x")
         return client.recv(1000) is not None
     except BlockingIOError:

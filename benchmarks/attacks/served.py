@@ -1,8 +1,9 @@
-"""What is attacked, and with what: a small run, a server of it, and clients that compare its answers.
+"""What is attacked, and with what: a small run, a server of it, and clients that compare its
+answers.
 
-An attack is a function of a folder, steps and figures. In each step, which has a number and a random generator of its
-own, it does something, asserts what must hold, and yields what came of it. The figures become part of the result.
-"""
+An attack is a function of a folder, steps and figures. In each step, which has a number and a
+random generator of its own, it does something, asserts what must hold, and yields what came of it.
+The figures become part of the result."""
 
 import os
 import random
@@ -24,7 +25,17 @@ ITEMS = 30
 SESSIONS = [["i3"], ["i3", "i4"], ["i9", "i2", "i7"], ["i12", "i12", "i5", "i1"]]
 CLIENTS = 4
 SETTLED = 3.0  # seconds until a changed folder is noticed and loaded
-SMALL = ("--model", "posrec", "--set", "d=16", "--epochs", 2, "--device", "cpu", "--no-export")  # a training of seconds
+SMALL = (
+    "--model",
+    "posrec",
+    "--set",
+    "d=16",
+    "--epochs",
+    2,
+    "--device",
+    "cpu",
+    "--no-export",
+)  # a training of seconds
 
 Steps = Iterable[tuple[int, random.Random]]
 Figures = defaultdict[str, Any]
@@ -44,7 +55,10 @@ def write_log(path: Path, sessions: int = 400) -> None:
     lines = ["session_id,item_id,timestamp"]
     for number in range(sessions):
         start = 1_700_000_000_000 + 3_600_000 * number
-        lines += [f"s{number},i{(number * 7 + step) % ITEMS},{start + 1000 * step}" for step in range(3 + number % 5)]
+        lines += [
+            f"s{number},i{(number * 7 + step) % ITEMS},{start + 1000 * step}"
+            for step in range(3 + number % 5)
+        ]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -67,7 +81,8 @@ def copy_of_run(folder: Path, name: str) -> Path:
 
 def replace_run(run: Path, whole: Path) -> None:
     """Rename a copy of the whole run into place, and wait until it is served."""
-    fresh, before = run.with_name("fresh"), run.with_name("before")
+    fresh = run.with_name("fresh")
+    before = run.with_name("before")
     shutil.copytree(whole, fresh)
     run.rename(before)
     fresh.rename(run)
@@ -87,12 +102,17 @@ def folders_of(server: Server) -> list[Path]:
 
 def memory_mb(server: Server) -> int:
     """What the server and its workers hold now."""
-    pages = sum(int((folder / "statm").read_text().split()[1]) for folder in folders_of(server))
+    pages = sum(
+        int((folder / "statm").read_text().split()[1]) for folder in folders_of(server)
+    )
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 def processor_seconds(server: Server) -> float:
-    fields = [(folder / "stat").read_text().rpartition(")")[2].split() for folder in folders_of(server)]
+    fields = [
+        (folder / "stat").read_text().rpartition(")")[2].split()
+        for folder in folders_of(server)
+    ]
     return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
@@ -101,7 +121,10 @@ def open_files(server: Server) -> int:
 
 
 def tracebacks(server: Server) -> int:
-    return sum("traceback" in line or "Traceback" in line.get("message", "") for line in list(server.log))
+    return sum(
+        "traceback" in line or "Traceback" in line.get("message", "")
+        for line in list(server.log)
+    )
 
 
 def answer(server: Server, path: str, body: Any) -> tuple[int, Any]:
@@ -117,8 +140,10 @@ class Attacked:
     """A server whose first answers are the expected ones."""
 
     def __init__(self, server: Server) -> None:
-        self.server, self.slowest_ms = server, 0.0
-        self.expected, self.memory_before = self.answers(), memory_mb(server)
+        self.server = server
+        self.slowest_ms = 0.0
+        self.expected = self.answers()
+        self.memory_before = memory_mb(server)
 
     def ask(self, place: int) -> tuple[int, list[str]]:
         """The status and the items that are recommended for one of SESSIONS."""
@@ -143,7 +168,8 @@ class Attacked:
 
 @contextmanager
 def attacked(figures: Figures, run: Path, *options: object) -> Iterator[Attacked]:
-    """`posrec serve` of a run. Its slowest answer, the growth of its memory and its tracebacks become figures."""
+    """`posrec serve` of a run. Its slowest answer, the growth of its memory and its tracebacks
+    become figures."""
     with serving(run, *options, forked=False) as server:
         target = Attacked(server)
         try:
@@ -157,7 +183,8 @@ def attacked(figures: Figures, run: Path, *options: object) -> Iterator[Attacked
 @contextmanager
 def repeated(*works: Callable[[int], str]) -> Iterator[list[Counter[str]]]:
     """Each work in CLIENTS threads, again and again until the block ends; its outcomes are counted."""
-    stop, counts = threading.Event(), [Counter[str]() for _ in works]
+    stop = threading.Event()
+    counts = [Counter[str]() for _ in works]
 
     def repeat(work: Callable[[int], str], count: Counter[str], number: int) -> None:
         while not stop.is_set():

@@ -1,5 +1,5 @@
-"""Faults of a served run, under load: workers, the session store, files of the run, limits of the process, the clock,
-and a very long list of denied items."""
+"""Faults of a served run, under load: workers, the session store, files of the run, limits of the
+process, the clock, and a very long list of denied items."""
 
 import os
 import random
@@ -19,22 +19,37 @@ from tests.server.server_process import Server, children, open_files, until
 from tests.server.store_process import Store
 
 from attacks import served
-from attacks.served import CLIENTS, SETTLED, Figures, Missing, Steps, answer, attacked, copy_of_run, make_run, repeated
+from attacks.served import (
+    CLIENTS,
+    SETTLED,
+    Figures,
+    Missing,
+    Steps,
+    answer,
+    attacked,
+    copy_of_run,
+    make_run,
+    repeated,
+)
 from posrec.server.session_store import MAX_CLICKS
 
 MOST_LOST = 3  # requests of a client: the one in flight, and connections that the kernel had given to the dead worker
 DAMAGES = ("truncated", "emptied", "removed", "of another run", "noise", "swapped")
 STORE_FAULTS = ("killed", "frozen", "full", "cut off")
-FILE_LIMIT, CONNECTIONS = 200, 300  # open files of the server, and connections at once
+# open files of the server, and connections at once
+FILE_LIMIT = 200
+CONNECTIONS = 300
 JUMPS = (1, 3600, 86_400, 400 * 86_400)  # seconds, forwards and backwards
 FAKE_CLOCK = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 DENIED_LINES = 10_000_000
-DIED, READ_AGAIN = "Unexpected exit from worker-", "rules read again"  # in the log
+# in the log
+DIED = "Unexpected exit from worker-"
+READ_AGAIN = "rules read again"
 
 
 def worker_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """Kill -9 of one of two workers while four clients ask. All answers are right, the worker is replaced, and no
-    client loses more than three requests."""
+    """Kill -9 of one of two workers while four clients ask. All answers are right, the worker is
+    replaced, and no client loses more than three requests."""
     with attacked(figures, make_run(folder), "--workers", 2) as target:
         server = target.server
         served.wait_for_workers(server, 2)
@@ -47,7 +62,11 @@ def worker_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
             figures["requests_lost"] += counts["lost"]
             assert set(counts) <= {"right", "lost"}, counts
             assert counts["lost"] <= MOST_LOST * CLIENTS, counts
-            yield "replaced, requests in flight lost" if counts["lost"] else "replaced, nothing lost"
+            yield (
+                "replaced, requests in flight lost"
+                if counts["lost"]
+                else "replaced, nothing lost"
+            )
 
 
 @contextmanager
@@ -87,13 +106,16 @@ def click(server: Server, session: str) -> int:
 
 
 def store_faults(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """Redis is killed and started again, frozen for one to three seconds, out of memory, or cuts off its clients, while
-    eight clients ask. A request without a stored session gets its right answer, one with a stored session 200 or 503;
-    stored sessions are answered again afterwards, and no click that was confirmed is missing."""
+    """Redis is killed and started again, frozen for one to three seconds, out of memory, or cuts
+    off its clients, while eight clients ask. A request without a stored session gets its right
+    answer, one with a stored session 200 or 503; stored sessions are answered again afterwards, and
+    no click that was confirmed is missing."""
     confirmed = Counter[str]()
 
     def counted_click(place: int) -> str:
-        status = click(target.server, session := f"{len(confirmed) // CLIENTS}-{place % CLIENTS}")
+        status = click(
+            target.server, session := f"{len(confirmed) // CLIENTS}-{place % CLIENTS}"
+        )
         confirmed[session] += status == 200
         return str(status)
 
@@ -109,35 +131,53 @@ def store_faults(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                     with disturbed(store, fault):
                         time.sleep(draw.uniform(1, 3))
                     until(lambda: click(target.server, "afterwards") == 200, 60)
-                assert set(plain) == {"right"}, f"{fault}: without a stored session {plain}"
-                assert set(stored) <= {"200", "503"}, f"{fault}: with a stored session {stored}"
+                assert set(plain) == {"right"}, (
+                    f"{fault}: without a stored session {plain}"
+                )
+                assert set(stored) <= {"200", "503"}, (
+                    f"{fault}: with a stored session {stored}"
+                )
                 assert target.answers() == target.expected
                 for session, clicks in confirmed.items() if fault != "killed" else ():
                     found = len(store.stored(session))
-                    assert found >= min(clicks, MAX_CLICKS), f"{fault}: {clicks} clicks were confirmed, {found} stored"
-                noticed = "stored sessions got 503, all others right answers" if stored["503"] else "not noticed"
+                    assert found >= min(clicks, MAX_CLICKS), (
+                        f"{fault}: {clicks} clicks were confirmed, {found} stored"
+                    )
+                noticed = (
+                    "stored sessions got 503, all others right answers"
+                    if stored["503"]
+                    else "not noticed"
+                )
                 yield f"{fault}: {noticed}"
 
 
 def damaged_runs(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """A file of the served run is damaged in place (truncated, emptied, removed, of another run, noise, swapped with
-    another file), then a whole run is renamed over it. All answers are those of the whole run."""
-    whole, other, run = make_run(folder), make_run(folder, 2), copy_of_run(folder, "served")
+    """A file of the served run is damaged in place (truncated, emptied, removed, of another run,
+    noise, swapped with another file), then a whole run is renamed over it. All answers are those of
+    the whole run."""
+    whole = make_run(folder)
+    other = make_run(folder, 2)
+    run = copy_of_run(folder, "served")
     files = sorted(path.name for path in whole.iterdir())
     with attacked(figures, run) as target:
         for number, draw in steps:
-            name, neighbour = files[number % len(files)], files[(number + 1) % len(files)]
+            name = files[number % len(files)]
+            neighbour = files[(number + 1) % len(files)]
             damage = DAMAGES[number // len(files) % len(DAMAGES)]
             with repeated(target.compare) as (counts,):
                 damage_file(run / name, other / name, run / neighbour, damage, draw)
                 time.sleep(SETTLED)
             served.replace_run(run, whole)
-            assert target.answers() == target.expected, f"{name} {damage}: the whole run is not served again"
+            assert target.answers() == target.expected, (
+                f"{name} {damage}: the whole run is not served again"
+            )
             assert set(counts) == {"right"}, f"{name} {damage}: {counts}"
             yield "only right answers"
 
 
-def damage_file(file: Path, other: Path, neighbour: Path, damage: str, draw: random.Random) -> None:
+def damage_file(
+    file: Path, other: Path, neighbour: Path, damage: str, draw: random.Random
+) -> None:
     """`other` is the same file of another run, `neighbour` another file of the same run."""
     content = file.read_bytes()
     place = draw.randrange(len(content))
@@ -154,56 +194,96 @@ def damage_file(file: Path, other: Path, neighbour: Path, damage: str, draw: ran
             file.write_bytes(neighbour.read_bytes())
             neighbour.write_bytes(content)
         case "noise":
-            file.write_bytes(content[:place] + draw.randbytes(32) + content[place + 32 :])
+            file.write_bytes(
+                content[:place] + draw.randbytes(32) + content[place + 32 :]
+            )
 
 
 def limits(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """Two workers that may open 200 files get 300 connections; the limit is lowered to what is open; memory is limited
-    to what they have, while the run is replaced. Answers are right, 503 or a closed connection, and the server
-    recovers, with a new worker where one has died."""
-    whole, run = make_run(folder), copy_of_run(folder, "limited")
+    """Two workers that may open 200 files get 300 connections; the limit is lowered to what is
+    open; memory is limited to what they have, while the run is replaced. Answers are right, 503 or
+    a closed connection, and the server recovers, with a new worker where one has died."""
+    whole = make_run(folder)
+    run = copy_of_run(folder, "limited")
     figures["answers"] = Counter()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILE_LIMIT, before[1]))  # which the server inherits
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (FILE_LIMIT, before[1])
+    )  # which the server inherits
     with attacked(figures, run, "--workers", 2) as target:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         server = target.server
         served.wait_for_workers(server, 2)
 
         def ask_many(_: int) -> str:
-            status, _ = answer(server, "/v1/recommend/batch", {"sessions": [["i3", "i4"]] * 1000, "k": 30})
-            return "right" if status == 200 else f"wrong ({status})" if status else "lost"
+            status, _ = answer(
+                server,
+                "/v1/recommend/batch",
+                {"sessions": [["i3", "i4"]] * 1000, "k": 30},
+            )
+            return (
+                "right" if status == 200 else f"wrong ({status})" if status else "lost"
+            )
 
         for number, draw in steps:
             kind = ("connections", "files", "memory")[number % 3]
             logged = len(server.log)
-            clients = {kind: target.compare, **({"large": ask_many} if kind == "memory" else {})}
+            clients = {
+                kind: target.compare,
+                **({"large": ask_many} if kind == "memory" else {}),
+            }
             with repeated(*clients.values()) as counts:
                 match kind:
                     case "connections":
-                        opened = [socket.create_connection(server.address) for _ in range(CONNECTIONS)]
+                        opened = [
+                            socket.create_connection(server.address)
+                            for _ in range(CONNECTIONS)
+                        ]
                         time.sleep(draw.uniform(0.5, 1.5))
                         for connection in opened:
                             connection.close()
                     case "files":
-                        limit_workers(server, resource.RLIMIT_NOFILE, lambda pid: open_files(pid) - 2)
+                        limit_workers(
+                            server,
+                            resource.RLIMIT_NOFILE,
+                            lambda pid: open_files(pid) - 2,
+                        )
                         time.sleep(draw.uniform(2, 3))
-                        limit_workers(server, resource.RLIMIT_NOFILE, lambda _: FILE_LIMIT)
+                        limit_workers(
+                            server, resource.RLIMIT_NOFILE, lambda _: FILE_LIMIT
+                        )
                     case "memory":
                         limit_workers(server, resource.RLIMIT_AS, address_space)
                         served.replace_run(run, whole)
-                        limit_workers(server, resource.RLIMIT_AS, lambda _: resource.RLIM_INFINITY)
-            until(lambda: [target.answers() for _ in range(4)] == [target.expected] * 4, 120)
+                        limit_workers(
+                            server, resource.RLIMIT_AS, lambda _: resource.RLIM_INFINITY
+                        )
+            until(
+                lambda: [target.answers() for _ in range(4)] == [target.expected] * 4,
+                120,
+            )
             for name, count in zip(clients, counts, strict=True):
-                figures["answers"] += Counter({f"{name} {outcome}": number for outcome, number in count.items()})
-            lines = [line for line in server.log[logged:] if line.get("level") in ("warning", "error")]
+                figures["answers"] += Counter(
+                    {f"{name} {outcome}": number for outcome, number in count.items()}
+                )
+            lines = [
+                line
+                for line in server.log[logged:]
+                if line.get("level") in ("warning", "error")
+            ]
             died = any(line["message"].startswith(DIED) for line in lines)
             may_lose = kind == "files" or (kind == "memory" and died)
             outcomes = set[str]().union(*counts)
-            assert outcomes <= {"right", "wrong (503)", *(["lost"] if may_lose else [])}, (
-                f"{kind}: {outcomes}, {lines[:3]}"
+            assert outcomes <= {
+                "right",
+                "wrong (503)",
+                *(["lost"] if may_lose else []),
+            }, f"{kind}: {outcomes}, {lines[:3]}"
+            yield (
+                f"{kind}: a worker died and was replaced"
+                if died
+                else f"{kind}: only right answers and 503"
             )
-            yield f"{kind}: a worker died and was replaced" if died else f"{kind}: only right answers and 503"
 
 
 def limit_workers(server: Server, kind: int, most: Callable[[int], int]) -> None:
@@ -214,7 +294,9 @@ def limit_workers(server: Server, kind: int, most: Callable[[int], int]) -> None
 
 
 def address_space(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf(
+        "SC_PAGE_SIZE"
+    )
 
 
 @contextmanager
@@ -224,7 +306,11 @@ def fake_clock(file: Path) -> Iterator[None]:
         raise Missing("libfaketime is not installed")
     file.write_text("+0")
     names = ("NO_FAKE_STAT", "FAKETIME_DONT_FAKE_MONOTONIC", "FAKETIME_NO_CACHE")
-    settings = {"LD_PRELOAD": str(FAKE_CLOCK), "FAKETIME_TIMESTAMP_FILE": str(file), **dict.fromkeys(names, "1")}
+    settings = {
+        "LD_PRELOAD": str(FAKE_CLOCK),
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        **dict.fromkeys(names, "1"),
+    }
     os.environ.update(settings)
     yield
     for name in settings:
@@ -232,10 +318,13 @@ def fake_clock(file: Path) -> Iterator[None]:
 
 
 def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """The clock is set forwards or back, by a second to 400 days (libfaketime), while clients ask, click, send feedback
-    and half a body; then the run is replaced. All are answered as ever, and no feedback is lost."""
-    clock, feedback = folder / "clock", folder / "feedback"
-    whole, run = make_run(folder), copy_of_run(folder, "clocked")
+    """The clock is set forwards or back, by a second to 400 days (libfaketime), while clients ask,
+    click, send feedback and half a body; then the run is replaced. All are answered as ever, and no
+    feedback is lost."""
+    clock = folder / "clock"
+    feedback = folder / "feedback"
+    whole = make_run(folder)
+    run = copy_of_run(folder, "clocked")
 
     def click_once(place: int) -> str:
         return str(click(target.server, f"session-{place}"))
@@ -245,54 +334,97 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
         return str(answer(target.server, "/v1/feedback", shown)[0])
 
     with store_in(folder) as store, fake_clock(clock):
-        options: tuple[Any, ...] = ("--session-store", store.address(), "--feedback", feedback, "--request-timeout", 2)
+        options: tuple[Any, ...] = (
+            "--session-store",
+            store.address(),
+            "--feedback",
+            feedback,
+            "--request-timeout",
+            2,
+        )
         with attacked(figures, run, *options) as target:
             for number, draw in steps:
                 jump = draw.choice((-1, 1)) * JUMPS[number % len(JUMPS)]
                 loaded = len(target.server.said("serving"))
                 with repeated(target.compare, click_once, report) as counts:
-                    with socket.create_connection(target.server.address, timeout=30) as slow:
-                        slow.sendall(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+                    with socket.create_connection(
+                        target.server.address, timeout=30
+                    ) as slow:
+                        slow.sendall(
+                            b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+                        )
                         clock.write_text(f"{jump:+d}")
                         refused = slow.recv(100)
                     served.replace_run(run, whole)
                     served.wait_for_workers(target.server, loaded + 1)
-                assert [*map(set, counts)] == [{"right"}, {"200"}, {"202"}], f"{jump:+,} s: {counts}"
-                assert refused.startswith(b"HTTP/1.1 408"), f"{jump:+,} s: half a body got {refused!r}"
+                assert [*map(set, counts)] == [{"right"}, {"200"}, {"202"}], (
+                    f"{jump:+,} s: {counts}"
+                )
+                assert refused.startswith(b"HTTP/1.1 408"), (
+                    f"{jump:+,} s: half a body got {refused!r}"
+                )
                 time.sleep(1)  # a file may be on its way to Parquet
-                found = sum(file.read_bytes().count(b"\n") for file in feedback.glob(".open-*.jsonl"))
-                found += sum(len(pl.read_parquet(file)) for file in feedback.glob("*.parquet"))
+                found = sum(
+                    file.read_bytes().count(b"\n")
+                    for file in feedback.glob(".open-*.jsonl")
+                )
+                found += sum(
+                    len(pl.read_parquet(file)) for file in feedback.glob("*.parquet")
+                )
                 figures["feedback_rows"] += counts[2].total()
-                assert found == figures["feedback_rows"], f"{jump:+,} s: {found} rows of feedback are on disk"
+                assert found == figures["feedback_rows"], (
+                    f"{jump:+,} s: {found} rows of feedback are on disk"
+                )
                 yield f"{abs(jump):,} s: answered as ever"
 
 
 def long_deny_file(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
-    """The served `--deny-file` gets ten million lines, then one again. Answers follow the old rules or the new ones."""
-    file, fresh = folder / "deny.txt", folder / "deny.new"
+    """The served `--deny-file` gets ten million lines, then one again. Answers follow the old rules
+    or the new ones."""
+    file = folder / "deny.txt"
+    fresh = folder / "deny.new"
     file.write_text("i29\n")
     with attacked(figures, make_run(folder), "--deny-file", file) as target:
-        figures |= {"memory_mb": target.memory_before, "file_mb": DENIED_LINES * 13 >> 20}
+        figures |= {
+            "memory_mb": target.memory_before,
+            "file_mb": DENIED_LINES * 13 >> 20,
+        }
         denied = target.expected[0][0]
 
         def ask(place: int) -> str:
-            """A list without the denied item follows the long file; its other items are not compared."""
+            """A list without the denied item follows the long file; its other items are not
+            compared."""
             status, items = target.ask(place)
-            is_right = denied not in items or items == target.expected[place % len(target.expected)]
+            is_right = (
+                denied not in items
+                or items == target.expected[place % len(target.expected)]
+            )
             return "right" if status == 200 and is_right else f"wrong ({status})"
 
         for number, _ in steps:
-            is_long, read = number % 2 == 0, len(target.server.said(READ_AGAIN))
+            is_long = number % 2 == 0
+            read = len(target.server.said(READ_AGAIN))
             with fresh.open("w") as lines:
-                lines.writelines(f"sku-{line:08d}\n" for line in range(DENIED_LINES if is_long else 1))
+                lines.writelines(
+                    f"sku-{line:08d}\n"
+                    for line in range(DENIED_LINES if is_long else 1)
+                )
                 lines.write(f"{denied}\n" if is_long else "i29\n")
             began = time.monotonic()
             with repeated(ask) as (counts,):
                 fresh.rename(file)
                 until(lambda: len(target.server.said(READ_AGAIN)) > read, 300)  # noqa: B023
-                figures["most_seconds"] = max(figures["most_seconds"], round(time.monotonic() - began))
-            figures["most_memory_mb"] = max(figures["most_memory_mb"], served.memory_mb(target.server))
+                figures["most_seconds"] = max(
+                    figures["most_seconds"], round(time.monotonic() - began)
+                )
+            figures["most_memory_mb"] = max(
+                figures["most_memory_mb"], served.memory_mb(target.server)
+            )
             answers = target.answers()
-            assert not any(denied in items for items in answers) if is_long else answers == target.expected
+            assert (
+                not any(denied in items for items in answers)
+                if is_long
+                else answers == target.expected
+            )
             assert set(counts) == {"right"}, counts
             yield f"{'ten million lines' if is_long else 'one line'}: read"

@@ -1,4 +1,5 @@
-"""A model of implicit: sessions as rows of a matrix, and rows of new sessions at the time of the answer."""
+"""A model of implicit: sessions as rows of a matrix, and rows of new sessions at the time of the
+answer."""
 
 import numpy as np
 from exchange import dense, read_job
@@ -8,7 +9,11 @@ from implicit.nearest_neighbours import CosineRecommender
 from scipy.sparse import csr_matrix
 
 job = read_job()
-models = {"itemknn": CosineRecommender, "bprmf": BayesianPersonalizedRanking, "als": AlternatingLeastSquares}
+models = {
+    "itemknn": CosineRecommender,
+    "bprmf": BayesianPersonalizedRanking,
+    "als": AlternatingLeastSquares,
+}
 model = models[job.model](num_threads=job.threads, **job.settings)
 
 
@@ -17,7 +22,9 @@ def matrix(sessions):
     columns = np.concatenate(sessions) - 1
     known = columns < job.items
     shape = (len(sessions), job.items)
-    return csr_matrix((np.ones(known.sum(), dtype=np.float32), (rows[known], columns[known])), shape)
+    return csr_matrix(
+        (np.ones(known.sum(), dtype=np.float32), (rows[known], columns[known])), shape
+    )
 
 
 job.begin()  # measures
@@ -36,10 +43,16 @@ def recommend(sessions, count):
 
 
 def scores(sessions):
-    if job.model == "bprmf":  # it has no vectors of new users: the mean of the items' vectors, by hand
+    if (
+        job.model == "bprmf"
+    ):  # it has no vectors of new users: the mean of the items' vectors, by hand
         return matrix(sessions) @ model.item_factors @ model.item_factors.T
     return dense(*recommend(sessions, job.items), job.items)
 
 
 job.epochs_were(getattr(model, "iterations", 0))  # measures
-job.finish(scores, lambda session: recommend([session], 20), epochs_by_default=len(job.epoch_seconds))
+job.finish(
+    scores,
+    lambda session: recommend([session], 20),
+    epochs_by_default=len(job.epoch_seconds),
+)

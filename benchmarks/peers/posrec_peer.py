@@ -31,19 +31,28 @@ class Times(Progress):  # measures
             job.is_best()  # measures
 
 
-data, spec = posrec.load(job.data), find_spec(job.model)
+data = posrec.load(job.data)
+spec = find_spec(job.model)
 settings = {"protocol": "early-stop", **job.settings}
 epochs_by_default = settings.pop("epochs", Settings(**spec.settings).epochs)
 settings["epochs"] = min(epochs_by_default, job.epochs)
 chosen_by = Settings(**spec.settings).choose_by  # measures
-if not spec.is_trained or settings["protocol"] == "paper":  # without validation sessions all the same
+if (
+    not spec.is_trained or settings["protocol"] == "paper"
+):  # without validation sessions all the same
     part = data.fitting
-    data = replace(data, train=SessionDataset(part.items[: part.clicks], part.offsets, part.times))
+    data = replace(
+        data, train=SessionDataset(part.items[: part.clicks], part.offsets, part.times)
+    )
 out = job.folder / "run"
 job.begin()  # measures
-run, _ = fit_run(data, job.model, out, settings, job.device, progress=Times(), resumable=False)
+run, _ = fit_run(
+    data, job.model, out, settings, job.device, progress=Times(), resumable=False
+)
 log = out / "log.jsonl"  # measures
-lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []  # measures
+lines = (
+    [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+)  # measures
 job.epoch_seconds = [line["seconds"] for line in lines if "loss" in line]  # measures
 recommender = posrec.Recommender.load(out)
 model = run.model.to(job.device).eval()
@@ -51,12 +60,18 @@ model = run.model.to(job.device).eval()
 
 @torch.inference_mode()
 def scores(sessions):
-    batch = SessionBatch.of([session.tolist() for session in sessions], model.config.max_length, model.stride)
+    batch = SessionBatch.of(
+        [session.tolist() for session in sessions],
+        model.config.max_length,
+        model.stride,
+    )
     return model.scores(batch.to(job.device)).cpu().numpy()
 
 
 def answer(session):
-    return recommender.recommend([data.vocabulary.item(item) for item in session.tolist()], k=20)
+    return recommender.recommend(
+        [data.vocabulary.item(item) for item in session.tolist()], k=20
+    )
 
 
 job.finish(scores, answer, epochs_by_default)

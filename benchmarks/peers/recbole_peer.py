@@ -1,4 +1,5 @@
-"""A sequential model of RecBole: its files of prepared sessions, training with early stopping, and scores."""
+"""A sequential model of RecBole: its files of prepared sessions, training with early stopping, and
+scores."""
 
 from functools import partial
 
@@ -6,7 +7,8 @@ import numpy as np
 import torch
 from exchange import prefixes, read_job
 
-# RecBole 1.2.1 asks numpy for names that numpy 2 removed, and stores its whole config in a checkpoint.
+# RecBole 1.2.1 asks numpy for names that numpy 2 removed, and stores its whole config in a
+# checkpoint.
 vars(np).update({"float_": np.float64, "complex_": np.complex128, "unicode_": np.str_})
 torch.load = partial(torch.load, weights_only=False)
 
@@ -26,11 +28,17 @@ NAMES = {
     "fpmc": "FPMC",
 }
 job = read_job()
-most = job.settings.get("MAX_ITEM_LIST_LENGTH", 50)  # RecBole does not shorten the sessions of prepared files itself
+most = job.settings.get(
+    "MAX_ITEM_LIST_LENGTH", 50
+)  # RecBole does not shorten the sessions of prepared files itself
 folder = job.folder / "shop"
 folder.mkdir(exist_ok=True)
 session = 0
-for part, sessions in (("train", job.train), ("valid", job.validation), ("test", job.test)):
+for part, sessions in (
+    ("train", job.train),
+    ("valid", job.validation),
+    ("test", job.test),
+):
     with (folder / f"shop.{part}.inter").open("w") as file:
         file.write("session_id:token\titem_id_list:token_seq\titem_id:token\n")
         for prefix, target in prefixes(sessions):
@@ -62,13 +70,20 @@ model = get_model(config["model"])(config, train_data.dataset).to(config["device
 trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, model)
 trainer._train_epoch = job.timed(trainer._train_epoch)  # measures
 save = trainer._save_checkpoint  # measures
-trainer._save_checkpoint = lambda *arguments, **named: (job.is_best(), save(*arguments, **named))  # measures
+trainer._save_checkpoint = lambda *arguments, **named: (
+    job.is_best(),
+    save(*arguments, **named),
+)  # measures
 job.begin()  # measures
 trainer.fit(train_data, valid_data, show_progress=False)
-model.load_state_dict(torch.load(trainer.saved_model_file, map_location=config["device"])["state_dict"])
+model.load_state_dict(
+    torch.load(trainer.saved_model_file, map_location=config["device"])["state_dict"]
+)
 model.eval()
 
-longest = test_data.dataset.inter_feat["item_id_list"].shape[1]  # padding changes the scores of some models
+longest = test_data.dataset.inter_feat["item_id_list"].shape[
+    1
+]  # padding changes the scores of some models
 number_of_item = np.zeros(job.vocabulary + 1, dtype=np.int64)
 for token, number in dataset.field2token_id["item_id"].items():
     if token != "[PAD]":
@@ -82,14 +97,22 @@ def scores(sessions):
         latest = number_of_item[session[-longest:]]
         clicks[row, : len(latest)] = torch.from_numpy(latest)
     lengths = (clicks > 0).sum(1)
-    fields = {"item_id_list": clicks, "item_length": lengths, "session_id": torch.zeros_like(lengths)}
-    predicted = model.full_sort_predict(Interaction(fields).to(config["device"])).view(len(sessions), -1)
+    fields = {
+        "item_id_list": clicks,
+        "item_length": lengths,
+        "session_id": torch.zeros_like(lengths),
+    }
+    predicted = model.full_sort_predict(Interaction(fields).to(config["device"])).view(
+        len(sessions), -1
+    )
     return predicted[:, number_of_item[1 : job.items + 1]].cpu().numpy()
 
 
 def answer(session):
     """RecBole's public interface ranks sessions of its own test file, by their ids."""
-    return full_sort_topk(dataset.token2id("session_id", ["new"]), model, test_data, 20, config["device"])
+    return full_sort_topk(
+        dataset.token2id("session_id", ["new"]), model, test_data, 20, config["device"]
+    )
 
 
 job.finish(scores, answer, epochs_by_default=300)

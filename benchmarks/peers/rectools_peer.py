@@ -1,4 +1,5 @@
-"""A model of RecTools: tables of interactions, and a dataset with new sessions at the time of the answer."""
+"""A model of RecTools: tables of interactions, and a dataset with new sessions at the time of the
+answer."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,8 @@ def interactions(sessions):
             Columns.User: np.repeat(np.arange(len(sessions)), lengths),
             Columns.Item: np.concatenate(sessions),
             Columns.Weight: 1.0,
-            Columns.Datetime: pd.Timestamp(0) + pd.to_timedelta(np.arange(sum(lengths)), unit="s"),
+            Columns.Datetime: pd.Timestamp(0)
+            + pd.to_timedelta(np.arange(sum(lengths)), unit="s"),
         }
     )
 
@@ -30,7 +32,9 @@ epochs = min(3, job.epochs) if job.model == "sasrec" else 0
 if job.model == "sasrec":
     model = SASRecModel(epochs=epochs, **job.settings)
 elif job.model == "itemknn":
-    model = ImplicitItemKNNWrapperModel(CosineRecommender(num_threads=job.threads, **job.settings))
+    model = ImplicitItemKNNWrapperModel(
+        CosineRecommender(num_threads=job.threads, **job.settings)
+    )
 else:
     model = PopularModel(**job.settings)
 job.begin()  # measures
@@ -43,9 +47,12 @@ job.epochs_were(epochs)  # measures
 def recommend(sessions, count):
     clicks = interactions(sessions)
     clicks = clicks[clicks[Columns.Item].isin(dataset.item_id_map.external_ids)]
-    users, items = IdMap.from_values(np.arange(len(sessions))), dataset.item_id_map
+    users = IdMap.from_values(np.arange(len(sessions)))
+    items = dataset.item_id_map
     new = Dataset(users, items, Interactions.from_raw(clicks, users, items))
-    return model.recommend(clicks[Columns.User].unique(), new, k=count, filter_viewed=False)
+    return model.recommend(
+        clicks[Columns.User].unique(), new, k=count, filter_viewed=False
+    )
 
 
 def scores(sessions):

@@ -1,4 +1,5 @@
-"""SASRec of RePlay. It has no defaults for batches and epochs: 128 sessions a batch, and stopping as RecBole does."""
+"""SASRec of RePlay. It has no defaults for batches and epochs: 128 sessions a batch, and stopping
+as RecBole does."""
 
 import lightning
 import torch
@@ -11,7 +12,9 @@ from replay.nn.lightning.callback import ComputeMetricsCallback
 from replay.nn.sequential import SasRec
 from torch.utils.data import DataLoader
 
-LENGTH, WIDTH = 50, 192  # the defaults of SasRec.from_params
+# the defaults of SasRec.from_params
+LENGTH = 50
+WIDTH = 192
 job = read_job()
 
 
@@ -31,12 +34,19 @@ def features(clicks):
 def training_batch(sessions):
     clicks = padded(sessions, LENGTH + 1)
     labels = clicks[:, 1:, None]
-    return {**features(clicks[:, :-1]), "positive_labels": labels, "target_padding_mask": labels < job.items}
+    return {
+        **features(clicks[:, :-1]),
+        "positive_labels": labels,
+        "target_padding_mask": labels < job.items,
+    }
 
 
 def validation_batch(samples):
     sessions, targets = zip(*samples, strict=True)
-    return {**features(padded(sessions)), "ground_truth": torch.tensor(targets)[:, None] - 1}
+    return {
+        **features(padded(sessions)),
+        "ground_truth": torch.tensor(targets)[:, None] - 1,
+    }
 
 
 class Times(lightning.Callback):  # measures

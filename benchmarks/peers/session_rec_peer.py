@@ -1,4 +1,5 @@
-"""A nearest-neighbour model of session-rec: a table of clicks, and a session that is told click by click."""
+"""A nearest-neighbour model of session-rec: a table of clicks, and a session that is told click by
+click."""
 
 import sys
 from itertools import count
@@ -13,7 +14,9 @@ sys.path.insert(0, job.peer_folder)
 from algorithms.knn.stan import STAN  # noqa: E402
 from algorithms.knn.vsknn import VMContextKNN  # noqa: E402
 
-DAYS = 5 * 24 * 3600  # seconds from the first session to the last; STAN's weight of old sessions falls in five days
+DAYS = (
+    5 * 24 * 3600
+)  # seconds from the first session to the last; STAN's weight of old sessions falls in five days
 lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
@@ -26,7 +29,8 @@ model = {"vsknn": VMContextKNN, "stan": STAN}[job.model](**job.settings)
 job.begin()  # measures
 model.fit(clicks)
 job.is_best()  # measures
-items, number = np.arange(1, job.items + 1), count(len(lengths))
+items = np.arange(1, job.items + 1)
+number = count(len(lengths))
 
 
 def predict(session):

@@ -5,7 +5,9 @@ from typing import Any
 
 import griffe
 
-DOCTEST = re.compile(r"^(?P<indent> *)>>> .*(?:\n(?!\s*\n)(?P=indent).*)*", re.MULTILINE)
+DOCTEST = re.compile(
+    r"^(?P<indent> *)>>> .*(?:\n(?!\s*\n)(?P=indent).*)*", re.MULTILINE
+)
 
 
 class Doctests(griffe.Extension):

@@ -1,9 +1,8 @@
 """What MkDocs calls while it builds the site: generated pages, and links to files outside docs/.
 
-index.md is README.md and architecture.md is ARCHITECTURE.md, so that each is written once. The pages of the reference
-are generated from the code by `reference.py`. A link that leaves docs/ leads to the repository, and has to name a file
-that exists.
-"""
+index.md is README.md and architecture.md is ARCHITECTURE.md, so that each is written once. The
+pages of the reference are generated from the code by `reference.py`. A link that leaves docs/ leads
+to the repository, and has to name a file that exists."""
 
 import re
 import sys
@@ -23,14 +22,18 @@ def on_files(files: Files, config: Any) -> Files:
     sys.path.insert(0, str(HERE))
     import reference
 
-    pages = {name: (ROOT / source).read_text(encoding="utf-8") for name, source in OUTSIDE.items()}
+    pages = {
+        name: (ROOT / source).read_text(encoding="utf-8")
+        for name, source in OUTSIDE.items()
+    }
     for name, content in {**pages, **reference.pages()}.items():
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links of README.md and ARCHITECTURE.md start at the root of the repository, those of other pages in docs/."""
+    """Links of README.md and ARCHITECTURE.md start at the root of the repository, those of other
+    pages in docs/."""
     path = page.file.src_uri
     folder = ROOT if path in OUTSIDE else (ROOT / "docs" / path).parent
 
@@ -42,7 +45,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if not named.exists() and files.get_file_from_path(target) is None:
             raise PluginError(f"{path}: the link {target} leads nowhere")
         docs = ROOT / "docs"
-        file = files.get_file_from_path(named.relative_to(docs).as_posix()) if named.is_relative_to(docs) else None
+        file = (
+            files.get_file_from_path(named.relative_to(docs).as_posix())
+            if named.is_relative_to(docs)
+            else None
+        )
         if file is not None and file.inclusion.is_included():
             depth = path.count("/")
             return f"{begin}{'../' * depth}{named.relative_to(docs).as_posix()}{end}"

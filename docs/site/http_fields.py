@@ -2,8 +2,8 @@
 
     python docs/site/http_fields.py      writes them into the page again
 
-Names, types, limits and defaults come from the code, the meanings from here. A field without a meaning is an error.
-"""
+Names, types, limits and defaults come from the code, the meanings from here. A field without a
+meaning is an error."""
 
 import re
 from collections.abc import Container
@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "http.md"
-TABLE = re.compile(r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-RULES = "[as in Python and on the command line](recommending.md#filters-rules-and-variety)"
+TABLE = re.compile(
+    r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL
+)
+RULES = (
+    "[as in Python and on the command line](recommending.md#filters-rules-and-variety)"
+)
 
 # By the name of the field, or by schema and field where a name has several meanings.
 MEANINGS = {
@@ -100,10 +104,17 @@ def written(page: str, schemas: dict[str, Any]) -> str:
     return TABLE.sub(replaced, page)
 
 
-def fields_table(name: str, schema: dict[str, Any], shown_elsewhere: Container[str]) -> str:
+def fields_table(
+    name: str, schema: dict[str, Any], shown_elsewhere: Container[str]
+) -> str:
     """Of a request: with defaults, the required fields first. Answers have no defaults."""
-    is_request, required = name.endswith("Request"), schema["required"]
-    fields = [field for field in schema["properties"].items() if field[0] not in shown_elsewhere]
+    is_request = name.endswith("Request")
+    required = schema["required"]
+    fields = [
+        field
+        for field in schema["properties"].items()
+        if field[0] not in shown_elsewhere
+    ]
     if is_request:
         fields.sort(key=lambda field: field[0] not in required)
     rows = [["field", "type", *(["default"] if is_request else []), "meaning"]]
@@ -127,8 +138,12 @@ def kind(about: dict[str, Any]) -> str:
     """A type in words, with its limits: "integer, 1 to 1000"."""
     choices = [kind(one) for one in about.get("anyOf", ())]
     if choices:
-        between = ", or " if len(choices) > 2 and "," in choices[0] else " or "  # after a limit
-        shown = "id" if sorted(choices) == ["integer", "text"] else between.join(choices)
+        between = (
+            ", or " if len(choices) > 2 and "," in choices[0] else " or "
+        )  # after a limit
+        shown = (
+            "id" if sorted(choices) == ["integer", "text"] else between.join(choices)
+        )
     elif "$ref" in about:
         name = about["$ref"].rpartition("/")[2]
         shown = f"[{name}](#{name.lower()})"
@@ -136,9 +151,16 @@ def kind(about: dict[str, Any]) -> str:
         shown = ", ".join(f"`{value}`" for value in about["enum"])
     elif about.get("type") == "array":
         inner = kind(about["items"]).partition(",")[0]  # without its limit
-        shown = f"list of {'ids' if inner == 'id' else inner}".replace("list of list", "list of lists")
+        shown = f"list of {'ids' if inner == 'id' else inner}".replace(
+            "list of list", "list of lists"
+        )
     else:
-        words = {"string": "text", "boolean": "true or false", "object": "object", "number": "number"}
+        words = {
+            "string": "text",
+            "boolean": "true or false",
+            "object": "object",
+            "number": "number",
+        }
         shown = words.get(about.get("type", ""), about.get("type", "any"))
     return shown + limits(about)
 
@@ -146,10 +168,17 @@ def kind(about: dict[str, Any]) -> str:
 def limits(about: dict[str, Any]) -> str:
     if "minimum" in about:
         return f", {about['minimum']:g} to {about['maximum']:g}"
-    for least, most, unit in (("minItems", "maxItems", ""), ("minLength", "maxLength", " characters")):
+    for least, most, unit in (
+        ("minItems", "maxItems", ""),
+        ("minLength", "maxLength", " characters"),
+    ):
         if most in about:
             at_most = f"{about[most]:,}{unit}"
-            return f", {about[least]} to {at_most}" if least in about else f", at most {at_most}"
+            return (
+                f", {about[least]} to {at_most}"
+                if least in about
+                else f", at most {at_most}"
+            )
     return ""
 
 
@@ -158,9 +187,13 @@ def server_schemas() -> dict[str, Any]:
     from posrec.server.service import Service
     from posrec.server.settings import ServerSettings
 
-    schemas: dict[str, Any] = Routes(Service(ServerSettings(("run",)))).document()["components"]["schemas"]
+    schemas: dict[str, Any] = Routes(Service(ServerSettings(("run",)))).document()[
+        "components"
+    ]["schemas"]
     return schemas
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), server_schemas()), encoding="utf-8")
+    PAGE.write_text(
+        written(PAGE.read_text(encoding="utf-8"), server_schemas()), encoding="utf-8"
+    )

@@ -50,7 +50,11 @@ def measured() -> list[Row]:
     rows = json.loads((ROOT / "results" / "peers.json").read_text(encoding="utf-8"))
 
     def order(row: Row) -> tuple[int, int, bool]:
-        return list(DATASETS).index(row["dataset"]), list(MODELS).index(row["model"]), row["peer"] == "posrec"
+        return (
+            list(DATASETS).index(row["dataset"]),
+            list(MODELS).index(row["model"]),
+            row["peer"] == "posrec",
+        )
 
     return sorted((row for row in rows if "metrics" in row), key=order)
 
@@ -71,7 +75,14 @@ def equal_settings() -> Table:
          "Seconds an epoch: peer", "posrec", "GB: peer", "posrec"],
     ]  # fmt: skip
     rows = {
-        (row["dataset"], row["model"], row["epochs_at_most"], row["peer"], row["setting"]): row for row in measured()
+        (
+            row["dataset"],
+            row["model"],
+            row["epochs_at_most"],
+            row["peer"],
+            row["setting"],
+        ): row
+        for row in measured()
     }
     for (dataset, model, cap, peer, setting), theirs in rows.items():
         same = f"as {peer}" if setting == "default" else f"as {peer}, {setting}"
@@ -79,7 +90,9 @@ def equal_settings() -> Table:
         if peer == "posrec" or ours is None:
             continue
         default = rows.get((dataset, model, cap, "posrec", "default"))
-        epochs = ", ".join(dict.fromkeys(str(row["epochs"] or "") for row in (theirs, ours)))
+        epochs = ", ".join(
+            dict.fromkeys(str(row["epochs"] or "") for row in (theirs, ours))
+        )
         table.append(
             [DATASETS[dataset], MODELS[model], PEERS[peer], setting, epochs, recall(theirs), recall(ours),
              "" if default is None else recall(default), seconds(theirs["epoch_seconds"]),
@@ -98,7 +111,11 @@ def everything(dataset: str) -> Table:
         if row["dataset"] != dataset:
             continue
         new = row["new_session"]
-        answer = f"{new['ms']:.1f} ms" if "ms" in new else f"can't; by hand {new['ms_by_hand']:.1f} ms"
+        answer = (
+            f"{new['ms']:.1f} ms"
+            if "ms" in new
+            else f"can't; by hand {new['ms_by_hand']:.1f} ms"
+        )
         table.append(
             [MODELS[row["model"]], PEERS[row["peer"]], row["setting"], recall(row), f"{row['metrics']['mrr@20']:.1f}",
              str(row["epochs"] or ""), seconds(row["epoch_seconds"]), seconds(row["seconds_until_best"]),
@@ -108,20 +125,37 @@ def everything(dataset: str) -> Table:
 
 
 def draw() -> None:
-    """Accuracy against the time of training, and memory; both colours of the site's background show them."""
+    """Accuracy against the time of training, and memory; both colours of the site's background show
+    them."""
     from matplotlib.figure import Figure
 
     colours = {peer: f"C{number}" for number, peer in enumerate(PEERS)}
     figure = Figure(figsize=(10, 4.8), layout="constrained")
     for panel, dataset in zip(figure.subplots(1, 2), TICKS, strict=True):
-        rows = [row for row in measured() if row["dataset"] == dataset and row["epochs_at_most"] > 1]
+        rows = [
+            row
+            for row in measured()
+            if row["dataset"] == dataset and row["epochs_at_most"] > 1
+        ]
         by_recall = sorted(rows, key=lambda row: row["metrics"]["recall@20"])
-        for row in {(row["peer"], row["model"]): row for row in by_recall}.values():  # the best of each
+        for row in {
+            (row["peer"], row["model"]): row for row in by_recall
+        }.values():  # the best of each
             place = max(row["seconds_until_best"], 0.03), row["metrics"]["recall@20"]
             is_default = row["setting"] == "default"
-            panel.plot(*place, "o" if is_default else "^", color=colours[row["peer"]], markersize=6)
+            panel.plot(
+                *place,
+                "o" if is_default else "^",
+                color=colours[row["peer"]],
+                markersize=6,
+            )
             panel.annotate(
-                MODELS[row["model"]], place, xytext=(4, 3), textcoords="offset points", fontsize=6.5, color=INK
+                MODELS[row["model"]],
+                place,
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize=6.5,
+                color=INK,
             )
         panel.set_xscale("log")
         panel.set_xticks(TICKS[dataset], [f"{tick:g}" for tick in TICKS[dataset]])
@@ -133,11 +167,25 @@ def draw() -> None:
         panel.grid(color=INK, alpha=0.25)
     for peer in dict.fromkeys(row["peer"] for row in measured()):
         panel.plot([], [], "o", color=colours[peer], label=PEERS[peer])
-    panel.plot([], [], "^", color=INK, label="with the settings of a peer, or its documented ones")
-    figure.legend(loc="outside lower center", ncols=6, framealpha=0, labelcolor=INK, fontsize=8)
-    figure.savefig(FIGURES / "peers_accuracy.svg", transparent=True, metadata={"Date": None})
+    panel.plot(
+        [],
+        [],
+        "^",
+        color=INK,
+        label="with the settings of a peer, or its documented ones",
+    )
+    figure.legend(
+        loc="outside lower center", ncols=6, framealpha=0, labelcolor=INK, fontsize=8
+    )
+    figure.savefig(
+        FIGURES / "peers_accuracy.svg", transparent=True, metadata={"Date": None}
+    )
 
-    rows = [row for row in measured() if row["dataset"] == "demo" and row["setting"] == "default"]
+    rows = [
+        row
+        for row in measured()
+        if row["dataset"] == "demo" and row["setting"] == "default"
+    ]
     models = [model for model in MODELS if any(row["model"] == model for row in rows)]
     figure = Figure(figsize=(7, 0.32 * len(models) + 1.1), layout="constrained")
     panel = figure.subplots()
@@ -148,11 +196,16 @@ def draw() -> None:
         panel.plot(memory, places, "o", color=colours[peer], label=name)
     panel.set_yticks(range(len(models)), [MODELS[model] for model in models])
     panel.set_xscale("log")
-    panel.set_xlabel("peak memory of training and ranking, GB; the demo's shop, two CPU cores", color=INK)
+    panel.set_xlabel(
+        "peak memory of training and ranking, GB; the demo's shop, two CPU cores",
+        color=INK,
+    )
     panel.tick_params(colors=INK, which="both")
     panel.grid(color=INK, alpha=0.25)
     panel.legend(fontsize=7, framealpha=0, labelcolor=INK)
-    figure.savefig(FIGURES / "peers_memory.svg", transparent=True, metadata={"Date": None})
+    figure.savefig(
+        FIGURES / "peers_memory.svg", transparent=True, metadata={"Date": None}
+    )
 
 
 if __name__ == "__main__":

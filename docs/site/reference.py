@@ -1,4 +1,5 @@
-"""The pages of the reference, generated from the code: every command, every setting, the public interface."""
+"""The pages of the reference, generated from the code: every command, every setting, the public
+interface."""
 
 from typing import Any
 
@@ -22,11 +23,18 @@ def pages() -> dict[str, str]:
 
 def commands_page() -> str:
     group: Any = typer.main.get_command(app)
-    lines = ["# Commands", "", "Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.",
+        "",
+    ]
     for panel, commands in COMMANDS.items():
         lines += [f"## {panel}", ""]
         for function in commands:
-            lines += command_section(function.__name__, group.commands[function.__name__])
+            lines += command_section(
+                function.__name__, group.commands[function.__name__]
+            )
     return "\n".join(lines)
 
 
@@ -41,9 +49,17 @@ def command_section(name: str, command: Any) -> list[str]:
         if parameter.name == "help":
             continue
         is_option = parameter.param_type_name == "option"
-        shown = ", ".join(parameter.opts + parameter.secondary_opts) if is_option else parameter.name.upper()
+        shown = (
+            ", ".join(parameter.opts + parameter.secondary_opts)
+            if is_option
+            else parameter.name.upper()
+        )
         default = parameter.default
-        given = "" if default in (None, False, [], ()) or callable(default) else f"`{default}`"
+        given = (
+            ""
+            if default in (None, False, [], ()) or callable(default)
+            else f"`{default}`"
+        )
         needed = "required" if parameter.required else given
         lines.append(f"| `{shown}` | {needed} | {cell(parameter.help or '')} |")
     return [*lines, ""]
@@ -58,10 +74,21 @@ def settings_page() -> str:
         "of one model.",
         "",
     ]
-    lines += ["## Training", "", "A model may have other defaults of these: see its table below.", ""]
+    lines += [
+        "## Training",
+        "",
+        "A model may have other defaults of these: see its table below.",
+        "",
+    ]
     lines += settings_table(Settings())
     for name, spec in MODELS.items():
-        lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(spec.config())]
+        lines += [
+            f"## {name}",
+            "",
+            cell(spec.about) + ".",
+            "",
+            *settings_table(spec.config()),
+        ]
         if spec.settings:
             own = ", ".join(f"`{key}={value}`" for key, value in spec.settings.items())
             lines += [f"Its defaults of training: {own}.", ""]
@@ -82,6 +109,8 @@ def cell(text: str) -> str:
 
 def python_page() -> str:
     lines = ["# Python", "", "Everything here is imported as `posrec.NAME`.", ""]
-    for name in sorted(posrec._HOME, key=lambda name: (name[0].isupper(), name.lower())):
+    for name in sorted(
+        posrec._HOME, key=lambda name: (name[0].isupper(), name.lower())
+    ):
         lines += [f"::: {posrec._HOME[name]}.{name}", ""]
     return "\n".join(lines)

@@ -3,8 +3,8 @@
     python docs/site/tables.py             writes every table into its page again
     python docs/site/tables.py --check     only says which pages would change, and exits with code 1 if any would
 
-A page has `<!-- table: NAME -->` before a table and `<!-- end -->` after it; TABLES names the function that makes it.
-SENTENCES are figures in running text: a page that lacks one is named too.
+A page has `<!-- table: NAME -->` before a table and `<!-- end -->` after it; TABLES names the
+function that makes it. SENTENCES are figures in running text: a page that lacks one is named too.
 """
 
 import json
@@ -25,7 +25,12 @@ DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
 AT_5_AND_10 = ("recall@5", "recall@10", "mrr@5", "mrr@10")
 AT_10 = ("recall@10", "mrr@10")
 AT_20 = ("recall@20", "mrr@20")
-PUBLISHED = [55.67, 19.45, 72.64, 32.61]  # SGNN-HN, and GraphFine for Yoochoose's recall
+PUBLISHED = [
+    55.67,
+    19.45,
+    72.64,
+    32.61,
+]  # SGNN-HN, and GraphFine for Yoochoose's recall
 Table = list[list[str]]
 Row = dict[str, Any]
 
@@ -38,23 +43,37 @@ def result(name: str) -> Any:
 def reproduced(experiment: str, dataset: str) -> dict[str, Row]:
     """The rows of a table of the report on the paper's experiments, by label."""
     tables = result("reproduction/summary")["tables"]
-    return next(one["rows"] for one in tables if (one["experiment"], one["dataset"]) == (experiment, dataset))
+    return next(
+        one["rows"]
+        for one in tables
+        if (one["experiment"], one["dataset"]) == (experiment, dataset)
+    )
 
 
 def plus_row(dataset: str, name: str) -> Row:
-    return next(row for row in result("posrec_plus")["rows"] if (row["dataset"], row["row"]) == (dataset, name))
+    return next(
+        row
+        for row in result("posrec_plus")["rows"]
+        if (row["dataset"], row["row"]) == (dataset, name)
+    )
 
 
 def counting_metrics(dataset: str, model: str) -> dict[str, float]:
     """Those of the default settings, whose row comes first."""
     return next(
-        row["metrics"] for row in result("counting")["rows"] if (row["dataset"], row["model"]) == (dataset, model)
+        row["metrics"]
+        for row in result("counting")["rows"]
+        if (row["dataset"], row["model"]) == (dataset, model)
     )
 
 
 def training_time(model: str, batch_size: str | None = None) -> Row:
     rows = result("training_time")
-    return next(row for row in rows if (row["model"], row["settings"].get("batch_size")) == (model, batch_size))
+    return next(
+        row
+        for row in rows
+        if (row["model"], row["settings"].get("batch_size")) == (model, batch_size)
+    )
 
 
 def digits(figures: Iterable[float]) -> list[str]:
@@ -69,28 +88,59 @@ def spread(figures: Sequence[float]) -> str:
 def by_dataset(*metrics: str) -> list[str]:
     """The head of a table: the metrics of each dataset, whose name stands before the first."""
     short = [metric.replace("recall", "R").replace("mrr", "M") for metric in metrics]
-    return ["", *(cell for title in DATASETS.values() for cell in (f"{title} {short[0]}", *short[1:]))]
+    return [
+        "",
+        *(
+            cell
+            for title in DATASETS.values()
+            for cell in (f"{title} {short[0]}", *short[1:])
+        ),
+    ]
 
 
 def headline_accuracy() -> Table:
     """README.md: the models one chooses between."""
-    plus = [plus_row(dataset, "posrec-plus")["mean"][metric] for dataset in DATASETS for metric in AT_20]
-    rows = [by_dataset(*AT_20), ["**posrec-plus**, the default", *(f"**{cell}**" for cell in digits(plus))]]
+    plus = [
+        plus_row(dataset, "posrec-plus")["mean"][metric]
+        for dataset in DATASETS
+        for metric in AT_20
+    ]
+    rows = [
+        by_dataset(*AT_20),
+        ["**posrec-plus**, the default", *(f"**{cell}**" for cell in digits(plus))],
+    ]
     for label, about in (
         ("PosRec", "the paper's model"),
         ("NARM", "the best recall of the paper's baselines on Diginetica"),
     ):
-        means = [reproduced("overall", dataset)[label][metric][0] for dataset in DATASETS for metric in AT_20]
+        means = [
+            reproduced("overall", dataset)[label][metric][0]
+            for dataset in DATASETS
+            for metric in AT_20
+        ]
         rows.append([f"{label}, {about}", *digits(means)])
-    for model, about in (("stan", "STAN, nearest sessions"), ("coclick", "coclick, counts without training")):
-        rows.append([about, *digits(counting_metrics(name, model)[metric] for name in DATASETS for metric in AT_20)])
+    for model, about in (
+        ("stan", "STAN, nearest sessions"),
+        ("coclick", "coclick, counts without training"),
+    ):
+        rows.append(
+            [
+                about,
+                *digits(
+                    counting_metrics(name, model)[metric]
+                    for name in DATASETS
+                    for metric in AT_20
+                ),
+            ]
+        )
     return [*rows, ["best published on these splits", *digits(PUBLISHED)]]
 
 
 def headline_speed() -> Table:
     """What the main steps take."""
     warm = sorted(round(seconds) for seconds in result("command")["seconds"])
-    prepared, served = result("prepare")["contenders"]["clean"], result("serve")["loads"]["1000 a second"]
+    prepared = result("prepare")["contenders"]["clean"]
+    served = result("serve")["loads"]["1000 a second"]
     rows = [
         (
             "an epoch of posrec-plus on Diginetica, 719,470 samples, one H200",
@@ -102,7 +152,11 @@ def headline_speed() -> Table:
             f"{' to '.join(dict.fromkeys(map(str, (warm[0], warm[-1]))))} s",
             "command",
         ),
-        ("a night's training from the night before, Diginetica, posrec-plus", night_of_plus(), "warm_start"),
+        (
+            "a night's training from the night before, Diginetica, posrec-plus",
+            night_of_plus(),
+            "warm_start",
+        ),
         (
             "a training step of PosRec on two CPU cores with AMX, batch 100, Diginetica",
             f"{result('step')['step_of_peer']:.2f} of the time of SR-GNN's public code, side by side",
@@ -120,7 +174,10 @@ def headline_speed() -> Table:
             "serve",
         ),
     ]
-    linked = [[what, measured, f"[results/{name}.json](../results/{name}.json)"] for what, measured, name in rows]
+    linked = [
+        [what, measured, f"[results/{name}.json](../results/{name}.json)"]
+        for what, measured, name in rows
+    ]
     return [["what", "measured", "evidence"], *linked]
 
 
@@ -142,43 +199,102 @@ def models() -> Table:
         cells = []
         for row in (reproduced("overall", dataset)[label] for dataset in DATASETS):
             for metric in AT_10:
-                cells += [spread(row[metric]), f"{row['paper'][metric][0]:.2f}" if row["paper"] else ""]
+                cells += [
+                    spread(row[metric]),
+                    f"{row['paper'][metric][0]:.2f}" if row["paper"] else "",
+                ]
         name = label.lower().replace("-", "")
-        rows.append([{"GRU4REC": "GRU4Rec"}.get(label, label), *cells, seconds.get(name, "")])
-    coclick = [counting_metrics(dataset, "coclick")[metric] for dataset in DATASETS for metric in AT_10]
-    return [*rows, ["co-click", *(cell for figure in digits(coclick) for cell in (figure, "")), ""]]
+        rows.append(
+            [{"GRU4REC": "GRU4Rec"}.get(label, label), *cells, seconds.get(name, "")]
+        )
+    coclick = [
+        counting_metrics(dataset, "coclick")[metric]
+        for dataset in DATASETS
+        for metric in AT_10
+    ]
+    return [
+        *rows,
+        [
+            "co-click",
+            *(cell for figure in digits(coclick) for cell in (figure, "")),
+            "",
+        ],
+    ]
 
 
 def counting_speed() -> Table:
-    rows = [["", "counting, s", "ranking all, s", "ranking all, processor seconds", "one session, ms: median", "p95"]]
+    rows = [
+        [
+            "",
+            "counting, s",
+            "ranking all, s",
+            "ranking all, processor seconds",
+            "one session, ms: median",
+            "p95",
+        ]
+    ]
     for name, one in result("neighbours")["models"].items():
-        ranking, session = one["evaluate"], one["one_session"]
-        times = [f"{one['count']['seconds']:.2f}", f"{ranking['seconds']:.1f}", f"{ranking['cpu_seconds']:.1f}"]
-        rows.append([name, *times, f"{session['median_ms']:.2f}", f"{session['p95_ms']:.2f}"])
+        ranking = one["evaluate"]
+        session = one["one_session"]
+        times = [
+            f"{one['count']['seconds']:.2f}",
+            f"{ranking['seconds']:.1f}",
+            f"{ranking['cpu_seconds']:.1f}",
+        ]
+        rows.append(
+            [name, *times, f"{session['median_ms']:.2f}", f"{session['p95_ms']:.2f}"]
+        )
     return rows
 
 
 def plus_accuracy() -> Table:
     rows = [by_dataset(*AT_20)]
     for name in ("posrec-plus", "PosRec", "STAN", "VSKNN", "coclick"):
-        seeds = [plus_row(dataset, name)["by_seed"][metric] for dataset in DATASETS for metric in AT_20]
-        cells = [spread([fmean(one), stdev(one)] if len(one) > 1 else one) for one in seeds]
+        seeds = [
+            plus_row(dataset, name)["by_seed"][metric]
+            for dataset in DATASETS
+            for metric in AT_20
+        ]
+        cells = [
+            spread([fmean(one), stdev(one)] if len(one) > 1 else one) for one in seeds
+        ]
         rows.append([name, *cells])
     return [*rows, ["best published", *digits(PUBLISHED)]]
 
 
 def plus_parts() -> Table:
     rows = [["removed", *by_dataset(*AT_20)[1:]]]
-    for name in (row["row"] for row in result("posrec_plus")["rows"] if row["dataset"] == "diginetica"):
+    for name in (
+        row["row"]
+        for row in result("posrec_plus")["rows"]
+        if row["dataset"] == "diginetica"
+    ):
         if name.startswith("without "):
-            tests = [plus_row(dataset, name)["lower_than"][metric] for dataset in DATASETS for metric in AT_20]
-            cells = [(f"{-one['by']:+.2f} ± {one['margin']:.2f}", one["p"] < 0.05) for one in tests]
-            rows.append([name.removeprefix("without "), *(f"**{text}**" if sure else text for text, sure in cells)])
+            tests = [
+                plus_row(dataset, name)["lower_than"][metric]
+                for dataset in DATASETS
+                for metric in AT_20
+            ]
+            cells = [
+                (f"{-one['by']:+.2f} ± {one['margin']:.2f}", one["p"] < 0.05)
+                for one in tests
+            ]
+            rows.append(
+                [
+                    name.removeprefix("without "),
+                    *(f"**{text}**" if sure else text for text, sure in cells),
+                ]
+            )
     return rows
 
 
 def which_model() -> Table:
-    labels = {"narm": "NARM", "posrec": "PosRec", "gru4rec": "GRU4REC", "sasrec": "SASRec"}
+    labels = {
+        "narm": "NARM",
+        "posrec": "PosRec",
+        "gru4rec": "GRU4REC",
+        "sasrec": "SASRec",
+    }
     rows = [by_dataset(*AT_10)]
     for model in ("posrec-plus", "coclick", "stan", "vsknn", *labels):
         cells = []
@@ -186,7 +302,10 @@ def which_model() -> Table:
             if model == "posrec-plus":
                 metrics = plus_row(dataset, model)["mean"]
             elif model in labels:
-                metrics = {metric: reproduced("overall", dataset)[labels[model]][metric][0] for metric in AT_10}
+                metrics = {
+                    metric: reproduced("overall", dataset)[labels[model]][metric][0]
+                    for metric in AT_10
+                }
             else:
                 metrics = counting_metrics(dataset, model)
             cells += digits(metrics[metric] for metric in AT_10)
@@ -199,7 +318,9 @@ def paper_protocol() -> Table:
     for dataset, title in DATASETS.items():
         row = reproduced("overall", dataset)["PosRec"]
         rows.append([title, *(spread(row[metric]) for metric in AT_5_AND_10)])
-        rows.append(["the paper", *digits(row["paper"][metric][0] for metric in AT_5_AND_10)])
+        rows.append(
+            ["the paper", *digits(row["paper"][metric][0] for metric in AT_5_AND_10)]
+        )
     return rows
 
 
@@ -228,11 +349,25 @@ def choices() -> Table:
     metrics = {(one["dataset"], *setting): one["metrics"] for one in result("accuracy")["records"]
              for setting in one["settings"].items() if setting[0] != "lambda2"}  # fmt: skip
     single = [
-        [name, *digits(metrics[dataset, *setting][metric] for dataset in DATASETS for metric in AT_10)]
+        [
+            name,
+            *digits(
+                metrics[dataset, *setting][metric]
+                for dataset in DATASETS
+                for metric in AT_10
+            ),
+        ]
         for name, setting in CHOICES.items()
     ]
     first, *others = (
-        [name, *(spread(reproduced(experiment, dataset)[label][metric]) for dataset in DATASETS for metric in AT_10)]
+        [
+            name,
+            *(
+                spread(reproduced(experiment, dataset)[label][metric])
+                for dataset in DATASETS
+                for metric in AT_10
+            ),
+        ]
         for name, (experiment, label) in CHOICES_IN_REPORT.items()
     )
     return [by_dataset(*AT_10), first, *single, *others]
@@ -247,7 +382,10 @@ def cpu_step() -> Table:
         "the softmax over 43,097 items and Adam for their table alone": "least",
         peer: "peer",
     }
-    rows = [[name, f"{step[f'{key}_ms']} ms", f"{step[f'{key}_best_ms']} ms"] for name, key in names.items()]
+    rows = [
+        [name, f"{step[f'{key}_ms']} ms", f"{step[f'{key}_best_ms']} ms"]
+        for name, key in names.items()
+    ]
     return [["", "median", "best"], *rows]
 
 
@@ -260,24 +398,45 @@ def training_times() -> Table:
         ("posrec-plus, `refit`", training_time("posrec-plus")),
     ):
         total = fmean(row["total_seconds"][1:] or row["total_seconds"])
-        times = [f"{row['epoch_seconds']:.2f}", f"{fmean(row['training_seconds']):.1f} s", f"{total:.0f} s"]
-        rows.append([name, *times, f"{row['peak_gb']:.1f} GB", *digits(fmean(row["metrics"][one]) for one in AT_10)])
+        times = [
+            f"{row['epoch_seconds']:.2f}",
+            f"{fmean(row['training_seconds']):.1f} s",
+            f"{total:.0f} s",
+        ]
+        rows.append(
+            [
+                name,
+                *times,
+                f"{row['peak_gb']:.1f} GB",
+                *digits(fmean(row["metrics"][one]) for one in AT_10),
+            ]
+        )
     return rows
 
 
 def nights() -> Table:
-    means = [result("warm_start")["models"][model]["mean"] for model in ("posrec", "posrec-plus")]
+    means = [
+        result("warm_start")["models"][model]["mean"]
+        for model in ("posrec", "posrec-plus")
+    ]
     kinds = {
         "from scratch every night": "scratch",
         "started from the night before": "warm",
         "the run of the night before, not trained": "no training",
     }
     rows = [
-        [name, *digits(mean[f"{kind} {metric}"] for mean in means for metric in AT_20)] for name, kind in kinds.items()
+        [name, *digits(mean[f"{kind} {metric}"] for mean in means for metric in AT_20)]
+        for name, kind in kinds.items()
     ]
-    shares = [cell for mean in means for cell in (f"{100 * mean['share of steps']:.1f} %", "")]
+    shares = [
+        cell for mean in means for cell in (f"{100 * mean['share of steps']:.1f} %", "")
+    ]
     head = ["", "PosRec R@20", "M@20", "posrec-plus R@20", "M@20"]
-    return [head, *rows, ["steps of a night, as a share of those from scratch", *shares]]
+    return [
+        head,
+        *rows,
+        ["steps of a night, as a share of those from scratch", *shares],
+    ]
 
 
 def growth() -> Table:
@@ -292,51 +451,125 @@ def growth() -> Table:
     }
     rows = [["", "a step", "", "ranking 1,000", ""]]
     for name, (items, length, sessions) in sizes.items():
-        cell = result("growth")["cuda"]["cells"][f"items={items} length={length} sessions={sessions}"]
+        cell = result("growth")["cuda"]["cells"][
+            f"items={items} length={length} sessions={sessions}"
+        ]
         memory = [f"{cell[key]:.0f} MB" if cell[key] < 1000 else f"{cell[key] / 1000:.1f} GB"
                   for key in ("step_mb", "evaluation_mb")]  # fmt: skip
-        rows.append([name, f"{cell['step_ms']:.2f} ms", memory[0], f"{cell['evaluation_ms']:.0f} ms", memory[1]])
+        rows.append(
+            [
+                name,
+                f"{cell['step_ms']:.2f} ms",
+                memory[0],
+                f"{cell['evaluation_ms']:.0f} ms",
+                memory[1],
+            ]
+        )
     return rows
 
 
 def large_catalogues() -> Table:
     rows = [["items", "model", "d", "memory", "a step", "a million clicks"]]
-    cases = result("large_catalogue")["cases"] if (ROOT / "results" / "large_catalogue.json").exists() else {}
+    cases = (
+        result("large_catalogue")["cases"]
+        if (ROOT / "results" / "large_catalogue.json").exists()
+        else {}
+    )
     for one in cases.values():
-        times = [f"{one['ms_a_step']:.1f} ms", f"{one['seconds_a_million_clicks']:.1f} s"]
-        rows.append([f"{one['items']:,}", one["model"], str(one["d"]), f"{one['memory_gb']:.1f} GB", *times])
+        times = [
+            f"{one['ms_a_step']:.1f} ms",
+            f"{one['seconds_a_million_clicks']:.1f} s",
+        ]
+        rows.append(
+            [
+                f"{one['items']:,}",
+                one["model"],
+                str(one["d"]),
+                f"{one['memory_gb']:.1f} GB",
+                *times,
+            ]
+        )
     return rows
 
 
 def variety() -> Table:
-    rows = [["`diversify`", "R@20", "M@20", "mean cosine of a list's pairs", "categories in a list"]]
+    rows = [
+        [
+            "`diversify`",
+            "R@20",
+            "M@20",
+            "mean cosine of a list's pairs",
+            "categories in a list",
+        ]
+    ]
     for name, one in result("diversify")["diversify"].items():
-        figures = [f"{one['recall@20']:.1f}", f"{one['mrr@20']:.1f}", f"{one['similarity']:.3f}"]
-        rows.append([f"`{name}`" if name == "category" else name, *figures, f"{one['categories']:.1f}"])
+        figures = [
+            f"{one['recall@20']:.1f}",
+            f"{one['mrr@20']:.1f}",
+            f"{one['similarity']:.3f}",
+        ]
+        rows.append(
+            [
+                f"`{name}`" if name == "category" else name,
+                *figures,
+                f"{one['categories']:.1f}",
+            ]
+        )
     return rows
 
 
 def recommending() -> Table:
     found = result("recommend")
-    rows = [["43,097 items, k = 20", "ONNX Runtime, ms a session", "torch, ms a session"]]
+    rows = [
+        ["43,097 items, k = 20", "ONNX Runtime, ms a session", "torch, ms a session"]
+    ]
     for name, times in found["milliseconds_a_session"].items():
         rows.append([name, *(f"{times[engine]:.2g}" for engine in ("onnx", "torch"))])
-    return [*rows, ["files, by `posrec score`", "", f"{1000 / found['scored_a_second_and_core']:.2g}"]]
+    return [
+        *rows,
+        [
+            "files, by `posrec score`",
+            "",
+            f"{1000 / found['scored_a_second_and_core']:.2g}",
+        ],
+    ]
 
 
 def filters() -> Table:
     found = result("recommend")
     times = found["filters_ms"]
-    rows = [[name, f"{ms:.1f}", f"{ms / times['no filter']:.2f}"] for name, ms in times.items()]
-    return [[f"{found['large_items']:,} items", "ms a session", "times that without a filter"], *rows]
+    rows = [
+        [name, f"{ms:.1f}", f"{ms / times['no filter']:.2f}"]
+        for name, ms in times.items()
+    ]
+    return [
+        [
+            f"{found['large_items']:,} items",
+            "ms a session",
+            "times that without a filter",
+        ],
+        *rows,
+    ]
 
 
 def searches() -> Table:
-    rows = [["", "best 20 found", "ms a session", "with log Z", "error of log Z: mean", "p99", "largest"]]
+    rows = [
+        [
+            "",
+            "best 20 found",
+            "ms a session",
+            "with log Z",
+            "error of log Z: mean",
+            "p99",
+            "largest",
+        ]
+    ]
     for name, one in result("index")["searches"].items():
         found = f"{100 * one.get('recall@20', 1):.1f} %"
         errors = [f"{figure:.2g}" for figure in one["error_of_log_z"].values()]
-        rows.append([name, found, f"{one['ms']:.2g}", f"{one['ms_with_log_z']:.2g}", *errors])
+        rows.append(
+            [name, found, f"{one['ms']:.2g}", f"{one['ms_with_log_z']:.2g}", *errors]
+        )
     return rows
 
 
@@ -351,18 +584,28 @@ def serving() -> Table:
     for name, key in names.items():
         load = result("serve")["loads"][key]
         rate = "" if key == "overload" else f"{load['per_second']:,}"
-        rows.append([name, rate, *(f"{load[f'p{share}_ms']:.1f} ms" for share in (50, 90, 99))])
+        rows.append(
+            [name, rate, *(f"{load[f'p{share}_ms']:.1f} ms" for share in (50, 90, 99))]
+        )
     return rows
 
 
 def faults() -> Table:
     """A row for each part that was run."""
-    rows = [["Part", "What is done, and what must hold", "Steps", "Failed", "What happened"]]
+    rows = [
+        ["Part", "What is done, and what must hold", "Steps", "Failed", "What happened"]
+    ]
     for name, part in result("faults")["parts"].items():
         steps = part.get("done", part.get("requests"))
-        failed = part["errors"] if name == "soak" else part.get("failed", part.get("dropped"))
+        failed = (
+            part["errors"]
+            if name == "soak"
+            else part.get("failed", part.get("dropped"))
+        )
         about = part["about"].rstrip(".")
-        rows.append([f"`{name}`", about, f"{steps:,}", f"{failed:,}", WHAT_HAPPENED[name](part)])
+        rows.append(
+            [f"`{name}`", about, f"{steps:,}", f"{failed:,}", WHAT_HAPPENED[name](part)]
+        )
     return rows
 
 
@@ -371,7 +614,8 @@ def counts(numbers: dict[str, int]) -> str:
 
 
 def overload_note(part: Row) -> str:
-    middle, rounds = part["middle_round"], part["p99_ms_of_rounds"]
+    middle = part["middle_round"]
+    rounds = part["p99_ms_of_rounds"]
     return (
         f"{part['rate']:,} requests a second where {part['capacity_per_second']:,} could be answered: "
         f"{part['answered']:,} answered, all others refused with 503. Of five rounds the middle one had p50 "
@@ -381,13 +625,17 @@ def overload_note(part: Row) -> str:
 
 
 def beside_note(part: Row) -> str:
-    latencies = [f"{kind} {load['p99_ms']:,.0f} ms" for kind, load in part["kinds"].items()]
+    latencies = [
+        f"{kind} {load['p99_ms']:,.0f} ms" for kind, load in part["kinds"].items()
+    ]
     refused = f"{part['errors']:,} refused with 503"
     return f"p99 beside {', '.join(latencies)}; {refused}; memory at most {part['most_memory_mb']:,} MB"
 
 
 def soak_note(part: Row) -> str:
-    memory, files = ([sample[key] for sample in part["series"]] for key in ("memory_mb", "files"))
+    memory, files = (
+        [sample[key] for sample in part["series"]] for key in ("memory_mb", "files")
+    )
     return (
         f"{part['seconds'] / 60:.0f} minutes: p50 {part['p50_ms']:,.0f} ms, p99 {part['p99_ms']:,.0f} ms. Memory of "
         f"all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; at most "
@@ -409,7 +657,9 @@ WHAT_HAPPENED: dict[str, Callable[[Row], str]] = {
         f"{part['cut_off']:,} slow clients cut off, {part['plain_requests']:,} right answers, the "
         f"slowest after {part['slowest_ms']:,} ms; {part['memory_growth_mb']} MB more memory"
     ),
-    "workers": lambda part: f"every worker replaced; {part['requests_lost']} requests lost in all, those in flight",
+    "workers": lambda part: (
+        f"every worker replaced; {part['requests_lost']} requests lost in all, those in flight"
+    ),
     "limits": lambda part: counts(part["answers"]),
     "clock": lambda part: (
         f"{part['feedback_rows']:,} rows of feedback, all on disk; the slowest plain request took "
@@ -477,7 +727,9 @@ def sentences() -> dict[str, list[str]]:
     ours, papers = (digits(figures) for figures in zip(*((row["recall@10"][0], row["paper"]["recall@10"][0])
                                                           for row in posrec), strict=True))  # fmt: skip
     return {
-        "README.md": [f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"],
+        "README.md": [
+            f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"
+        ],
         "docs/which_model.md": [
             f"finds {result('new_items')['models']['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items",
         ],
@@ -485,7 +737,10 @@ def sentences() -> dict[str, list[str]]:
 
 
 def markdown(rows: Table) -> str:
-    head, *others = ("|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|" for row in rows)
+    head, *others = (
+        "|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|"
+        for row in rows
+    )
     return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
 
 
@@ -494,7 +749,10 @@ def filled(page: str, text: str) -> str:
     for name, make in TABLES[page].items():
         marks = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
         text, places = re.subn(
-            marks, lambda match, make=make: f"{match[1]}{markdown(make())}\n{match[2]}", text, flags=re.S
+            marks,
+            lambda match, make=make: f"{match[1]}{markdown(make())}\n{match[2]}",
+            text,
+            flags=re.S,
         )
         if places != 1:
             raise SystemExit(f"{page} has {places} places for the table {name!r}")
@@ -520,7 +778,9 @@ def main() -> None:
     if sys.argv[1:] != ["--check"]:
         for page in TABLES:
             path = ROOT / page
-            path.write_text(filled(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+            path.write_text(
+                filled(page, path.read_text(encoding="utf-8")), encoding="utf-8"
+            )
     if lines := outdated():
         sys.exit("\n".join(lines))
 

@@ -1,9 +1,8 @@
 """posrec: from click log to next-item recommendations, with position as information.
 
-This is the public interface: what is listed in `__all__` stays, and so does `posrec.testing.check_model`; everything
-else may move. Names are imported when first used, so that `import posrec` is quick and pulls in neither polars,
-matplotlib nor a server.
-"""
+This is the public interface: what is listed in `__all__` stays, and so does
+`posrec.testing.check_model`; everything else may move. Names are imported when first used, so that
+`import posrec` is quick and pulls in neither polars, matplotlib nor a server."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -12,7 +12,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from posrec.errors import InputError, did_you_mean
 
-DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
+DEFAULT_MODEL = (
+    "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
+)
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -63,8 +65,17 @@ class Declaration:
             return f"one of {', '.join(map(str, self.choices))}"
         if math.isfinite(self.between[0]):
             return f"between {self.between[0]} and {self.between[1]}"
-        bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
-        return " and ".join(f"{words} {bound}" for words, bound in bounds.items() if math.isfinite(bound))
+        bounds = {
+            "at least": self.at_least,
+            "above": self.above,
+            "at most": self.at_most,
+            "below": self.below,
+        }
+        return " and ".join(
+            f"{words} {bound}"
+            for words, bound in bounds.items()
+            if math.isfinite(bound)
+        )
 
     def allows(self, value: Any) -> bool:
         if self.choices:
@@ -73,7 +84,8 @@ class Declaration:
             return True
         if not isinstance(value, int | float):
             return False
-        low, high = max(self.at_least, self.between[0]), min(self.at_most, self.between[1])
+        low = max(self.at_least, self.between[0])
+        high = min(self.at_most, self.between[1])
         return low <= value <= high and self.above < value < self.below
 
     @property
@@ -82,7 +94,9 @@ class Declaration:
         names = [f"`{choice}`" for choice in self.choices]
         if not self.allowed or (names and all(name in self.meaning for name in names)):
             return self.meaning
-        return f"{self.meaning}; {'one of ' + ', '.join(names) if names else self.allowed}"
+        return (
+            f"{self.meaning}; {'one of ' + ', '.join(names) if names else self.allowed}"
+        )
 
 
 def setting(default: T, meaning: str = "", **declared: Any) -> T:
@@ -103,7 +117,9 @@ def setting(default: T, meaning: str = "", **declared: Any) -> T:
     Traceback (most recent call last):
     posrec.errors.InputError: d must be at least 1, not 0
     """
-    return field(default=default, metadata={Declaration: Declaration(meaning, **declared)})
+    return field(
+        default=default, metadata={Declaration: Declaration(meaning, **declared)}
+    )
 
 
 def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:
@@ -125,11 +141,18 @@ def check_settings(config: Any) -> None:
             raise InputError(f"{name} must be {declaration.allowed}, not {value!r}")
 
 
-TYPES_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+TYPES_IN_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    type(None): "none",
+}
 
 
 def has_type(value: Any, kind: Any) -> bool:
-    """Whether a value is of a declared type, such as `int | None`; other types are left to the model.
+    """Whether a value is of a declared type, such as `int | None`; other types are left to the
+    model.
 
     >>> has_type(2, float), has_type(2.5, int), has_type(True, int), has_type(None, int | None)
     (True, False, False, True)
@@ -139,7 +162,9 @@ def has_type(value: Any, kind: Any) -> bool:
         return True
     if isinstance(value, bool):
         return bool in kinds
-    return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
+    return isinstance(value, tuple(kinds)) or (
+        float in kinds and isinstance(value, int)
+    )
 
 
 def in_words(kind: Any) -> str:
@@ -149,15 +174,24 @@ def in_words(kind: Any) -> str:
 
 def described_settings(config: Any) -> list[tuple[str, Any, str]]:
     """The name, the value and the Markdown description of every setting."""
-    return [(name, getattr(config, name), declared.description) for name, declared in declarations(config)]
+    return [
+        (name, getattr(config, name), declared.description)
+        for name, declared in declarations(config)
+    ]
 
 
 def tuned_settings(config: type) -> dict[str, Range | Choices]:
     """The settings that `posrec tune` searches, and the values that it tries."""
-    return {name: declaration.tune for name, declaration in declarations(config) if declaration.tune}
+    return {
+        name: declaration.tune
+        for name, declaration in declarations(config)
+        if declaration.tune
+    }
 
 
-def parse_pairs(pairs: list[str], example: str = "--set encoding=dpe") -> dict[str, Any]:
+def parse_pairs(
+    pairs: list[str], example: str = "--set encoding=dpe"
+) -> dict[str, Any]:
     """Split options such as `example` at their equals sign.
 
     >>> parse_pairs(["encoding=dpe"])
@@ -167,7 +201,9 @@ def parse_pairs(pairs: list[str], example: str = "--set encoding=dpe") -> dict[s
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise InputError(f"{example.partition(' ')[0]} {pair}: write key=value, e.g. {example}")
+            raise InputError(
+                f"{example.partition(' ')[0]} {pair}: write key=value, e.g. {example}"
+            )
         settings[key] = value
     return settings
 
@@ -183,12 +219,26 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
     for key in settings:
         if key not in known:
             meant = did_you_mean(key, known)
-            raise InputError(f"there is no setting {key!r}{meant}; choose one of {', '.join(sorted(known))}")
-    changed, left = [], dict(settings)
+            raise InputError(
+                f"there is no setting {key!r}{meant}; choose one of {', '.join(sorted(known))}"
+            )
+    changed = []
+    left = dict(settings)
     for config in defaults:
         kinds = get_type_hints(type(config))
-        own = {field.name: left.pop(field.name) for field in fields(config) if field.name in left}
-        changed.append(replace(config, **{name: parse(name, value, kinds[name]) for name, value in own.items()}))
+        own = {
+            field.name: left.pop(field.name)
+            for field in fields(config)
+            if field.name in left
+        }
+        changed.append(
+            replace(
+                config,
+                **{
+                    name: parse(name, value, kinds[name]) for name, value in own.items()
+                },
+            )
+        )
     return changed
 
 
@@ -199,7 +249,14 @@ def parse(key: str, value: Any, kind: Any) -> Any:
     kinds = [kind, *get_args(kind)]
     try:
         if bool in kinds:
-            return {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}[value.lower()]
+            return {
+                "true": True,
+                "false": False,
+                "yes": True,
+                "no": False,
+                "1": True,
+                "0": False,
+            }[value.lower()]
         if type(None) in kinds and value.lower() == "none":
             return None
         return int(value) if int in kinds else float(value) if float in kinds else value
@@ -211,5 +268,7 @@ def parse_duration(text: str, option: str = "--gap") -> int:
     """'30m' -> 1800000 milliseconds."""
     match = DURATION.fullmatch(text.strip())
     if not match or float(match[1]) <= 0:
-        raise InputError(f"{option} {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d")
+        raise InputError(
+            f"{option} {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d"
+        )
     return round(float(match[1]) * DURATION_UNITS[match[2]])

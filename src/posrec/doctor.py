@@ -33,18 +33,28 @@ def diagnose() -> dict[str, Any]:
 
     packages = requirements()
     required = [package for package, extra in packages if extra is None]
-    missing = [(package["name"], extra) for package, extra in packages if package["version"] is None]
+    missing = [
+        (package["name"], extra)
+        for package, extra in packages
+        if package["version"] is None
+    ]
     gpus = [
         f"{torch.cuda.get_device_name(number)}, {torch.cuda.get_device_properties(number).total_memory / GIB:.0f} GiB"
         for number in range(torch.cuda.device_count())
     ]
     problems = [
-        f"{one['name']} is required ({one['wanted']}) and not installed" for one in required if one["version"] is None
+        f"{one['name']} is required ({one['wanted']}) and not installed"
+        for one in required
+        if one["version"] is None
     ]
     if torch.version.cuda and not gpus:
-        problems.append(f"torch was built for CUDA {torch.version.cuda} and sees no GPU; it computes on the CPU")
+        problems.append(
+            f"torch was built for CUDA {torch.version.cuda} and sees no GPU; it computes on the CPU"
+        )
     if torch.get_num_threads() > usable_cores():
-        problems.append(f"{torch.get_num_threads()} threads on {usable_cores()} usable cores ({THREADS}) are slow")
+        problems.append(
+            f"{torch.get_num_threads()} threads on {usable_cores()} usable cores ({THREADS}) are slow"
+        )
     return {
         "posrec": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
@@ -56,7 +66,11 @@ def diagnose() -> dict[str, Any]:
         "gpus": gpus,
         "required": required,
         "extras": [
-            {"name": extra, "gives": gives, "missing": [name for name, of in missing if of == extra]}
+            {
+                "name": extra,
+                "gives": gives,
+                "missing": [name for name, of in missing if of == extra],
+            }
             for extra, gives in EXTRAS.items()
         ],
         "problems": problems,
@@ -67,12 +81,23 @@ def requirements() -> list[tuple[dict[str, str | None], str | None]]:
     """The packages that posrec names, with their versions, each with its extra."""
     try:
         lines = metadata.requires("posrec") or []
-    except metadata.PackageNotFoundError:  # it runs from its source, and nothing is known of what it needs
+    except (
+        metadata.PackageNotFoundError
+    ):  # it runs from its source, and nothing is known of what it needs
         return []
     packages: list[tuple[dict[str, str | None], str | None]] = []
     for line in lines:
         name, wanted, extra = REQUIREMENT.fullmatch(line).groups()  # type: ignore[union-attr]
-        packages.append(({"name": name, "version": installed_version(name), "wanted": wanted.strip()}, extra))
+        packages.append(
+            (
+                {
+                    "name": name,
+                    "version": installed_version(name),
+                    "wanted": wanted.strip(),
+                },
+                extra,
+            )
+        )
     return packages
 
 

@@ -1,4 +1,5 @@
-"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do; and what is not shown."""
+"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do; and
+what is not shown."""
 
 import importlib
 import logging
@@ -10,7 +11,8 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something that the user can fix is wrong: a file, a column, an option. The command line exits with 2."""
+    """Something that the user can fix is wrong: a file, a column, an option. The command line exits
+    with 2."""
 
 
 class DoesNotFit(InputError):
@@ -23,7 +25,9 @@ class NotInstalled(InputError):
 
 def not_installed(what: str, extra: str) -> NotInstalled:
     """The error for `what`, which needs the packages of `extra`."""
-    return NotInstalled(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
+    return NotInstalled(
+        f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'"
+    )
 
 
 def imported(module: str, what: str, extra: str) -> Any:

@@ -19,7 +19,8 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.text import Text
 
-# Control characters (C0 but for tab and line feed, DEL and C1), and those that change the direction of text.
+# Control characters (C0 but for tab and line feed, DEL and C1), and those that change the direction
+# of text.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -52,10 +53,16 @@ class TerminalConsole(Console):
         """A table measures the text that this returns."""
         return super().render_str(printable(text), **options)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         """Everything that is printed passes here; styles become control characters later."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield (
+                segment
+                if segment.control
+                else segment._replace(text=printable(segment.text))
+            )
 
 
 class Progress:
@@ -71,7 +78,9 @@ class Progress:
         """`done` of `total`, in any unit; a new name of `work` starts a new bar."""
         now = time.monotonic()
         if self.next_line and now >= self.next_line:
-            self.message(f"{work}: {done / (total or 1):.0%}{f', {note}' if note else ''}")
+            self.message(
+                f"{work}: {done / (total or 1):.0%}{f', {note}' if note else ''}"
+            )
         if now >= self.next_line:
             self.next_line = now + self.LINE_SECONDS
 
@@ -92,17 +101,28 @@ class TerminalProgress(Progress):
 
     def __init__(self) -> None:
         self.console = TerminalConsole(stderr=True, highlight=False)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+        )
         after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
         disable = not self.console.is_terminal
-        self.bars = bars.Progress(*columns, *after, console=self.console, transient=True, disable=disable)
+        self.bars = bars.Progress(
+            *columns, *after, console=self.console, transient=True, disable=disable
+        )
         self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         self.bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.bars.stop()
 
     def message(self, text: str) -> None:
@@ -124,7 +144,8 @@ class NotebookProgress(Progress):
 
     def __init__(self) -> None:
         self.handle: Any = None
-        self.work, self.drawn_at = "", 0.0
+        self.work = ""
+        self.drawn_at = 0.0
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
         now = time.monotonic()
@@ -132,7 +153,8 @@ class NotebookProgress(Progress):
             return
         from IPython.display import HTML, display
 
-        self.work, self.drawn_at = work, now
+        self.work = work
+        self.drawn_at = now
         bar = f'<progress value="{min(done, total):g}" max="{total:g}"></progress>'
         drawing = HTML(f"{escape(work)} {bar} {escape(note)}")
         if self.handle is None:
@@ -147,4 +169,7 @@ def default_progress() -> Progress:
 
 def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
-    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+    return (
+        ipython is not None
+        and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+    )

@@ -1,4 +1,5 @@
-"""A real browser and a real server. The run: PosRec, trained for some seconds on a part of the demo shop."""
+"""A real browser and a real server. The run: PosRec, trained for some seconds on a part of the demo
+shop."""
 
 import json
 import os
@@ -33,13 +34,19 @@ def part_of_shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     kept = clicks.read_text().splitlines(keepends=True)[: LINES + 1]
     clicks.write_text("".join(kept))
     heading, *rows = items.read_text().splitlines()
-    priced = [f"{row},{10 + place % 90}.5,{place % 4}" for place, row in enumerate(rows)]
+    priced = [
+        f"{row},{10 + place % 90}.5,{place % 4}" for place, row in enumerate(rows)
+    ]
     items.write_text("\n".join([f"{heading},price,stock", *priced]) + "\n")
-    return prepare(clicks, "csv", folder / "data", items=items, progress=SilentProgress())
+    return prepare(
+        clicks, "csv", folder / "data", items=items, progress=SilentProgress()
+    )
 
 
 @pytest.fixture(scope="session")
-def runs(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(
+    part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     settings: dict[str, dict[str, Any]] = {
         "posrec": QUICK,
         "itemknn": {},
@@ -47,7 +54,15 @@ def runs(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
     }
     folder = tmp_path_factory.mktemp("runs")
     for model, own in settings.items():
-        fit_run(part_of_shop, model, folder / model, own, "cpu", progress=SilentProgress(), export=False)
+        fit_run(
+            part_of_shop,
+            model,
+            folder / model,
+            own,
+            "cpu",
+            progress=SilentProgress(),
+            export=False,
+        )
     return {model: folder / model for model in settings}
 
 
@@ -74,13 +89,22 @@ def address(run: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")  # its driver keeps an event loop running, and other tests start their own
+@pytest.fixture(
+    scope="module"
+)  # its driver keeps an event loop running, and other tests start their own
 def chromium() -> Iterator[Any]:
     driver = pytest.importorskip("playwright.sync_api")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(
+            None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+        ),
+        None,
+    )
     if path is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # chromium refuses a sandbox to root
+    arguments = (
+        ["--no-sandbox"] if os.geteuid() == 0 else []
+    )  # chromium refuses a sandbox to root
     with driver.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
@@ -113,14 +137,20 @@ class PageVisit:
 
     def shown(self) -> list[str]:
         rows = self.page.locator("#recommended .row")
-        items: list[str] = rows.evaluate_all("rows => rows.map(row => row.dataset.slide)")
+        items: list[str] = rows.evaluate_all(
+            "rows => rows.map(row => row.dataset.slide)"
+        )
         return items
 
     def scores(self) -> list[float]:
-        return [number(text) for text in self.page.locator("#recommended .score").all_inner_texts()]
+        return [
+            number(text)
+            for text in self.page.locator("#recommended .score").all_inner_texts()
+        ]
 
     def expect(self, session: list[str], answer: Recommendations) -> None:
-        """Wait for this session and compare its answer, of whose scores the page shows three digits."""
+        """Wait for this session and compare its answer, of whose scores the page shows three
+        digits."""
         self.page.wait_for_function(
             "items => [...document.querySelectorAll('.click .id')].map(id => id.textContent).join() === items.join()",
             arg=session,
@@ -130,7 +160,10 @@ class PageVisit:
         assert self.scores() == pytest.approx([one.score for one in answer], abs=6e-4)
 
     def expect_explained(self, item: str) -> None:
-        self.page.wait_for_function("item => document.querySelector('.about .id')?.textContent === item", arg=item)
+        self.page.wait_for_function(
+            "item => document.querySelector('.about .id')?.textContent === item",
+            arg=item,
+        )
         self.settle()
 
     def button(self, name: str) -> Any:
@@ -144,19 +177,31 @@ def number(text: str) -> float:
 def answered(line: str, **environment: str) -> Any:
     """The answer to a curl command of the page."""
     environment = {**os.environ, **environment}
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
     return json.loads(done.stdout)
 
 
 @contextmanager
 def visiting(chromium: Any, address: str, **options: Any) -> Iterator[PageVisit]:
-    # Playwright waits for expressions by `eval`, which the policy of the pages forbids; a test of its own keeps it.
+    # Playwright waits for expressions by `eval`, which the policy of the pages forbids; a test of
+    # its own keeps it.
     defaults = {"viewport": LAPTOP, "reduced_motion": "reduce", "bypass_csp": True}
     context = chromium.new_context(**{**defaults, **options})
     context.set_default_timeout(90_000)
     visit = PageVisit(context.new_page(), address)
     context.on("request", lambda request: visit.requests.append(request.url))
-    visit.page.on("console", lambda message: visit.errors.append(message.text) if message.type != "log" else None)
+    visit.page.on(
+        "console",
+        lambda message: (
+            visit.errors.append(message.text) if message.type != "log" else None
+        ),
+    )
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     try:
         yield visit
@@ -169,7 +214,9 @@ def visit(chromium: Any, address: str) -> Iterator[PageVisit]:
     """In every test the page asks nothing but its server, and the console stays empty."""
     with visiting(chromium, address) as visit:
         yield visit
-    assert [url for url in visit.requests if not url.startswith((address, "data:"))] == []
+    assert [
+        url for url in visit.requests if not url.startswith((address, "data:"))
+    ] == []
     assert visit.errors == []
 
 
@@ -177,4 +224,7 @@ def visit(chromium: Any, address: str) -> Iterator[PageVisit]:
 def goods(recommender: Recommender) -> list[str]:
     """Sandals, a tent, a stove and a jacket."""
     ids = recommender.vocabulary.ids[: recommender.items]
-    return [next(item for item in ids if item.startswith(kind)) for kind in ("SAN", "TEN", "STO", "JAC")]
+    return [
+        next(item for item in ids if item.startswith(kind))
+        for kind in ("SAN", "TEN", "STO", "JAC")
+    ]

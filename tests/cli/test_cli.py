@@ -40,24 +40,41 @@ def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
     table = command("stats", out)
     assert (table.code, "fingerprint" in table.out) == (0, True)
     figures = json.loads(command("stats", out, "--json").out)
-    assert (figures["clicks"], figures["train_sessions"], figures["test_sessions"]) == (90, 27, 3)
-    samples, spread = {"train_samples", "test_samples", "items"}, {"length_histogram", "popularity"}
-    assert {*samples, *spread, "average_length", "repeating_sessions", "fingerprint"} <= figures.keys()
+    assert (figures["clicks"], figures["train_sessions"], figures["test_sessions"]) == (
+        90,
+        27,
+        3,
+    )
+    samples = {"train_samples", "test_samples", "items"}
+    spread = {"length_histogram", "popularity"}
+    assert {
+        *samples,
+        *spread,
+        "average_length",
+        "repeating_sessions",
+        "fingerprint",
+    } <= figures.keys()
 
 
 def test_demo(tmp_path: Path) -> None:
     done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
     assert "fingerprint" in done.out
-    assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
+    assert (
+        "comparison/posrec" not in done.out
+    )  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0
-    assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # may be run again
+    assert (
+        command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0
+    )  # may be run again
 
 
 def test_the_demo_leaves_other_peoples_files_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "clicks.csv").write_text("precious")
-    assert "is not an earlier demo" in refused("demo", "--prepare-only", "--out", tmp_path / "mine")
+    assert "is not an earlier demo" in refused(
+        "demo", "--prepare-only", "--out", tmp_path / "mine"
+    )
     assert (tmp_path / "mine" / "clicks.csv").read_text() == "precious"
 
 
@@ -66,13 +83,23 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     done = command("demo", "--epochs", "1", "--out", tmp_path / "demo")
     assert done.code == 0
     lines = done.out.splitlines()
-    best = lines.index(next(line for line in lines if line.strip() == "recall@20: posrec-plus"))
-    others = [(line.split()[0], line.split()[-1]) for line in lines[best + 1 : best + 4]]
+    best = lines.index(
+        next(line for line in lines if line.strip() == "recall@20: posrec-plus")
+    )
+    others = [
+        (line.split()[0], line.split()[-1]) for line in lines[best + 1 : best + 4]
+    ]
     assert dict(others).keys() == {"pop", "stan", "posrec"}
     assert ("pop", "better") in others  # one epoch is enough for this
-    shown = next(line.split() for line in done.out.splitlines() if "recommend" in line and "comparison/posrec" in line)
+    shown = next(
+        line.split()
+        for line in done.out.splitlines()
+        if "recommend" in line and "comparison/posrec" in line
+    )
     assert command(*shown[1:]).code == 0
-    report = (tmp_path / "demo" / "comparison" / "report.html").read_text(encoding="utf-8")
+    report = (tmp_path / "demo" / "comparison" / "report.html").read_text(
+        encoding="utf-8"
+    )
     assert "best attainable" in report
 
 
@@ -82,7 +109,11 @@ def test_the_module_runs_as_the_command() -> None:
     assert (version.returncode, version.stdout) == (0, f"posrec {posrec.__version__}\n")
 
 
-COMMANDS = {info.callback.__name__: info.callback for info in cli.app.registered_commands if info.callback}
+COMMANDS = {
+    info.callback.__name__: info.callback
+    for info in cli.app.registered_commands
+    if info.callback
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -98,22 +129,35 @@ def test_every_help_text_has_an_example_and_shows_the_extras_it_names(
     docstring = written[2].partition('"""')[0]
     for extra in re.findall(r"posrec\[\w+\]", written[0] + docstring):
         assert extra in shown.out
-    assert ("posrec[track]" in shown.out) == (name == "train")  # so that there is something to check
+    assert ("posrec[track]" in shown.out) == (
+        name == "train"
+    )  # so that there is something to check
 
 
 @pytest.mark.parametrize("words", [("--help",), ("train", "--help")], ids=" ".join)
-def test_flags_are_shown_without_a_type_since_they_take_no_value(words: tuple[str, ...]) -> None:
+def test_flags_are_shown_without_a_type_since_they_take_no_value(
+    words: tuple[str, ...],
+) -> None:
     shown = command(*words).out.casefold()
     assert "--help" in shown
     assert "bool" not in shown
 
 
-def test_help_is_grouped_and_ends_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_is_grouped_and_ends_with_an_example(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shown = command("--help").out
-    for panel in ("First", "From a click log to a model", "From a model to recommendations", "Experiments"):
+    for panel in (
+        "First",
+        "From a click log to a model",
+        "From a model to recommendations",
+        "Experiments",
+    ):
         assert panel in shown
     assert "posrec prepare clicks.csv --out shop" in shown
-    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # not `python -m pytest`, but a script
+    monkeypatch.setattr(
+        sys.modules["__main__"], "__package__", None
+    )  # not `python -m pytest`, but a script
     monkeypatch.setenv("_POSREC_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "posrec rec")
     monkeypatch.setenv("COMP_CWORD", "1")
@@ -129,7 +173,9 @@ main()
 
 
 @pytest.mark.process
-def test_a_bar_moves_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_moves_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
@@ -163,12 +209,16 @@ main()
 
 
 @pytest.mark.process
-def test_interrupting_leaves_nothing(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupting_leaves_nothing(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C while the arrays are being written."""
     under_way = tmp_path / "under way"
     monkeypatch.setenv("UNDER_WAY", str(under_way))
     line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
-    process = started(*line, code=INTERRUPTED, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)
+    process = started(
+        *line, code=INTERRUPTED, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+    )
     try:
         while not under_way.exists():
             assert process.poll() is None, process.communicate()[1]
@@ -185,10 +235,14 @@ def test_interrupting_leaves_nothing(log: Path, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.process
 def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
-    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
+    assert (
+        command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
+    )
     reader, writer = os.pipe()
     os.close(reader)
-    process = started("stats", tmp_path / "out", "--json", stdout=writer, stderr=subprocess.PIPE)
+    process = started(
+        "stats", tmp_path / "out", "--json", stdout=writer, stderr=subprocess.PIPE
+    )
     os.close(writer)
     assert "Traceback" not in process.communicate()[1]
     assert process.returncode == 1

@@ -1,4 +1,5 @@
-"""What comes from outside never commands the terminal: escape sequences in titles, ids and names are written out."""
+"""What comes from outside never commands the terminal: escape sequences in titles, ids and names
+are written out."""
 
 import io
 import json
@@ -27,9 +28,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clicks = [f"{session},{item}{EVIL},{time}" for session, item, time in small_shop()]
     log = write_lines(folder / "c.csv", ["session_id,item_id,timestamp", *clicks])
     items = write_lines(
-        folder / "items.csv", [f"id,title{EVIL},name", *(f"i{n}{EVIL},x,T{n} {EVIL}" for n in range(4))]
+        folder / "items.csv",
+        [f"id,title{EVIL},name", *(f"i{n}{EVIL},x,T{n} {EVIL}" for n in range(4))],
     )
-    made = command("prepare", log, "--format", "csv", "--items", items, "--out", folder / "shop")
+    made = command(
+        "prepare", log, "--format", "csv", "--items", items, "--out", folder / "shop"
+    )
     assert made.code == 0, made.err
     assert not COMMANDS.search(made.out + made.err)
     words = ("--set", "d=8", "--epochs", 1, "--no-export")
@@ -37,7 +41,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("more", [(), ("--explain",), ("--json",), ("--explain", "--json")], ids=" ".join)
+@pytest.mark.parametrize(
+    "more", [(), ("--explain",), ("--json",), ("--explain", "--json")], ids=" ".join
+)
 def test_recommendations(run: Path, more: tuple[str, ...]) -> None:
     done = command("recommend", run, f"i1{EVIL}", f"unknown{EVIL}", "-k", 3, *more)
     assert done.code == 0, done.err
@@ -46,7 +52,10 @@ def test_recommendations(run: Path, more: tuple[str, ...]) -> None:
 
 
 def test_errors(run: Path, tmp_path: Path) -> None:
-    for words in (("recommend", run, "i1", "--about", f"none{EVIL}"), ("stats", tmp_path / f"none{EVIL}")):
+    for words in (
+        ("recommend", run, "i1", "--about", f"none{EVIL}"),
+        ("stats", tmp_path / f"none{EVIL}"),
+    ):
         said = command(*words).err
         assert "owned" in said
         assert not COMMANDS.search(said)
@@ -55,7 +64,12 @@ def test_errors(run: Path, tmp_path: Path) -> None:
 def test_a_report_of_what_clients_sent(tmp_path: Path) -> None:
     """The part of an answer's id before the dash is the run."""
     feedback = FeedbackFiles(tmp_path)
-    feedback.write(new_answer_id("5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key), "shown", [f"i1{EVIL}"], None)
+    feedback.write(
+        new_answer_id("5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key),
+        "shown",
+        [f"i1{EVIL}"],
+        None,
+    )
     for more in ((), ("--json",)):
         done = command("report", tmp_path, *more)
         assert done.code == 0, done.err

@@ -1,4 +1,5 @@
-"""Mistakes of a new user: each gets a message of one line that says what is wrong and what to do, and exit code 2."""
+"""Mistakes of a new user: each gets a message of one line that says what is wrong and what to do,
+and exit code 2."""
 
 from pathlib import Path
 
@@ -16,7 +17,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.py").write_text("def (\n")
     (folder / "own.py").write_text("NUMBER = 3\n")
     assert command("prepare", folder / "clicks.csv", "--out", folder / "shop").code == 0
-    assert command("train", folder / "shop", "--model", "pop", "--out", folder / "run").code == 0
+    assert (
+        command(
+            "train", folder / "shop", "--model", "pop", "--out", folder / "run"
+        ).code
+        == 0
+    )
     return folder
 
 
@@ -25,7 +31,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("stats missing", "missing is not a prepared dataset (it does not exist)"),
         ("stats run", "run is not a prepared dataset (it is a run folder)"),
-        ("train clicks.csv --out new", "clicks.csv is not a prepared dataset (it is a file)"),
+        (
+            "train clicks.csv --out new",
+            "clicks.csv is not a prepared dataset (it is a file)",
+        ),
         ("train shop --out new --model posrec-pluss", "did you mean 'posrec-plus'?"),
         ("models posrek", "did you mean 'posrec'?"),
         ("train shop --out new --set epoch=2", "did you mean 'epochs'?"),
@@ -40,7 +49,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("serve run --split 50,50", "is for several runs"),
     ],
 )
-def test_it_is_named_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
+def test_it_is_named_in_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
     if line.startswith("serve"):
         pytest.importorskip("granian")
     monkeypatch.chdir(folder)
@@ -50,13 +61,19 @@ def test_it_is_named_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, 
     assert said.count("\n") == 1
 
 
-def test_a_demo_of_no_epochs_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_of_no_epochs_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    assert command("demo", "--epochs", "0").code == 2  # by Typer, in a box of many lines
+    assert (
+        command("demo", "--epochs", "0").code == 2
+    )  # by Typer, in a box of many lines
     assert not (folder / "posrec-demo").exists()
 
 
-def test_an_earlier_comparison_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_earlier_comparison_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     assert command("compare", "shop", "--models", "pop,spop").code == 0
     assert "an earlier comparison" in refused("compare", "shop", "--models", "pop,spop")

@@ -35,7 +35,9 @@ def test_every_model_is_listed() -> None:
 def test_settings_of_a_model_with_its_own_defaults(name: str) -> None:
     spec = MODELS[name]
     found = json.loads(command("models", name, "--json").out)
-    assert {key: found[key]["default"] for key in vars(spec.config())} == vars(spec.config())
+    assert {key: found[key]["default"] for key in vars(spec.config())} == vars(
+        spec.config()
+    )
     assert {key: found[key]["default"] for key in spec.settings} == spec.settings
     assert ("batch_size" in found) == spec.is_trained
     assert all(one["meaning"] and "](" not in one["meaning"] for one in found.values())
@@ -48,7 +50,15 @@ def test_settings_of_a_model_of_ones_own(tmp_path: Path) -> None:
     done = command("models", f"{tmp_path / 'my_model.py'}:MINE", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["window"] == {"default": 7, "meaning": "days that are [bold]counted[/]; at least 1"}
-    assert found["kind"] == {"default": "plain", "meaning": "of day; one of plain, fancy"}
+    assert found["window"] == {
+        "default": 7,
+        "meaning": "days that are [bold]counted[/]; at least 1",
+    }
+    assert found["kind"] == {
+        "default": "plain",
+        "meaning": "of day; one of plain, fancy",
+    }
     assert found["other"] == {"default": 0.5, "meaning": ""}
-    assert "[bold]counted[/]" in command("models", f"{tmp_path / 'my_model.py'}:MINE").out
+    assert (
+        "[bold]counted[/]" in command("models", f"{tmp_path / 'my_model.py'}:MINE").out
+    )

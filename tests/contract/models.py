@@ -1,4 +1,5 @@
-"""The models under contract: every entry of the registry, and the one that docs/own_model.md adds from outside."""
+"""The models under contract: every entry of the registry, and the one that docs/own_model.md adds
+from outside."""
 
 import re
 from typing import Any

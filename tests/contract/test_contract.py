@@ -1,4 +1,5 @@
-"""Every model passes every check of posrec.testing, and every check fails for a model that breaks what it checks."""
+"""Every model passes every check of posrec.testing, and every check fails for a model that breaks
+what it checks."""
 
 import secrets
 from collections.abc import Callable
@@ -20,7 +21,9 @@ from tests.contract.models import MODELS
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_passes_every_check(name: str, check: Callable[[ModelSpec], None]) -> None:
+def test_every_model_passes_every_check(
+    name: str, check: Callable[[ModelSpec], None]
+) -> None:
     check(MODELS[name])
 
 
@@ -80,7 +83,12 @@ class RandomCounts(CountingModel):
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        self.clicks.copy_(torch.rand(self.items, generator=torch.Generator().manual_seed(secrets.randbits(31))))
+        self.clicks.copy_(
+            torch.rand(
+                self.items,
+                generator=torch.Generator().manual_seed(secrets.randbits(31)),
+            )
+        )
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.clicks.expand(len(batch.lengths), -1)
@@ -103,7 +111,10 @@ class MissesAnItem(Mean):
 
 class PrefersLateNumbers(Mean):
     def item_vectors(self) -> Tensor:
-        return super().item_vectors() * torch.arange(self.items, device=self.embedding.weight.device)[:, None]
+        return (
+            super().item_vectors()
+            * torch.arange(self.items, device=self.embedding.weight.device)[:, None]
+        )
 
 
 class ScoresOtherwise(Mean):
@@ -112,12 +123,24 @@ class ScoresOtherwise(Mean):
 
 
 READS_ITS_NEIGHBOURS = sessions_by(lambda model, batch, mean: mean - mean.mean(0))
-DIVIDES_BY_THE_WIDTH = sessions_by(lambda model, batch, mean: mean * batch.lengths[:, None] / batch.items.shape[1])
-COUNTS_UNKNOWN_ITEMS = sessions_by(lambda model, batch, mean: mean * (1 + batch.items.sum(1, keepdim=True)))
-OVERFLOWS = sessions_by(lambda model, batch, mean: mean * torch.exp(batch.lengths[:, None].float() ** 2))
+DIVIDES_BY_THE_WIDTH = sessions_by(
+    lambda model, batch, mean: mean * batch.lengths[:, None] / batch.items.shape[1]
+)
+COUNTS_UNKNOWN_ITEMS = sessions_by(
+    lambda model, batch, mean: mean * (1 + batch.items.sum(1, keepdim=True))
+)
+OVERFLOWS = sessions_by(
+    lambda model, batch, mean: mean * torch.exp(batch.lengths[:, None].float() ** 2)
+)
 READS_BACK = sessions_by(lambda model, batch, mean: mean + int(batch.lengths.max()))
-FOLLOWS_VALUES = sessions_by(lambda model, batch, mean: mean + model.embedding.look_up(batch.items[batch.mask]).sum())
-STAYS_BEHIND = sessions_by(lambda model, batch, mean: mean + torch.arange(len(batch.lengths))[:, None])
+FOLLOWS_VALUES = sessions_by(
+    lambda model, batch, mean: (
+        mean + model.embedding.look_up(batch.items[batch.mask]).sum()
+    )
+)
+STAYS_BEHIND = sessions_by(
+    lambda model, batch, mean: mean + torch.arange(len(batch.lengths))[:, None]
+)
 
 
 def test_a_model_that_keeps_the_contract_passes() -> None:
@@ -140,7 +163,9 @@ def test_a_model_that_keeps_the_contract_passes() -> None:
         (RandomCounts, "the_numbering_of_items_does_not_matter"),
     ],
 )
-def test_a_model_that_breaks_it_is_named_with_the_check(model: type[Any], check: str) -> None:
+def test_a_model_that_breaks_it_is_named_with_the_check(
+    model: type[Any], check: str
+) -> None:
     with pytest.raises(AssertionError, match=rf"^{model.__name__}: {check}: "):
         check_model(ModelSpec(model, Config, "broken"))
 
@@ -151,7 +176,10 @@ def test_a_model_that_breaks_it_is_named_with_the_check(model: type[Any], check:
         (testing.padding_changes_no_score, DIVIDES_BY_THE_WIDTH, AssertionError),
         (testing.unknown_items_are_all_alike, COUNTS_UNKNOWN_ITEMS, AssertionError),
         (testing.a_seed_fixes_every_weight, RandomCounts, AssertionError),
-        *((testing.a_step_can_be_captured, one, RuntimeError) for one in (READS_BACK, FOLLOWS_VALUES, STAYS_BEHIND)),
+        *(
+            (testing.a_step_can_be_captured, one, RuntimeError)
+            for one in (READS_BACK, FOLLOWS_VALUES, STAYS_BEHIND)
+        ),
     ],
 )
 def test_checks_that_an_earlier_one_hides(
@@ -162,5 +190,8 @@ def test_checks_that_an_earlier_one_hides(
 
 
 def test_a_model_that_gives_no_session_vectors_is_refused_where_it_is_written() -> None:
-    with pytest.raises(TypeError, match=r"Empty must define session_vectors\(batch\), or vectors\(batch\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"Empty must define session_vectors\(batch\), or vectors\(batch\)",
+    ):
         type("Empty", (SessionModel,), {})

@@ -1,4 +1,5 @@
-"""What every model's runs keep to beside the contract: they resume to the same weights, and beat popularity."""
+"""What every model's runs keep to beside the contract: they resume to the same weights, and beat
+popularity."""
 
 import signal
 from pathlib import Path
@@ -15,13 +16,22 @@ from tests.contract.models import MODELS, TRAINED
 from tests.helpers import chain_shop, fitted, slowly
 
 # Shallow, because a hundred steps teach a deep model little more than what is popular.
-SHALLOW = {"d": 32, "hidden": 32, "layers": 1, "heads": 2, "batch_size": 128, "dropout": 0.0}
+SHALLOW = {
+    "d": 32,
+    "hidden": 32,
+    "layers": 1,
+    "heads": 2,
+    "batch_size": 128,
+    "dropout": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """Small; some of its test clicks are on items that training never saw."""
-    made = chain_shop(tmp_path_factory.mktemp("chain"), seed=0, sessions=120, new_items=3)
+    made = chain_shop(
+        tmp_path_factory.mktemp("chain"), seed=0, sessions=120, new_items=3
+    )
     assert made.train_items < len(made.vocabulary)
     return made
 
@@ -33,23 +43,32 @@ class Interrupting(SilentProgress):
         self.left = after
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
-        self.left -= work.startswith("Epoch")  # evaluating is not training: nothing listens to signals there
+        self.left -= work.startswith(
+            "Epoch"
+        )  # evaluating is not training: nothing listens to signals there
         if self.left == 0:
             signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("posrec", "posrec-plus", "gru4rec", "own") else slowly(name) for name in TRAINED],
+    [
+        name if name in ("posrec", "posrec-plus", "gru4rec", "own") else slowly(name)
+        for name in TRAINED
+    ],
 )
-def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(name: str, data: PreparedDataset, tmp_path: Path) -> None:
+def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(
+    name: str, data: PreparedDataset, tmp_path: Path
+) -> None:
     spec = MODELS[name]
     settings = known_settings(spec, TRAINING)
     fitted(data, spec, tmp_path / "whole", settings)
     with pytest.raises(RunStopped):
         fitted(data, spec, tmp_path / "cut", settings, progress=Interrupting(after=3))
     fitted(data, spec, tmp_path / "cut", settings, resume=True)
-    assert same(*(load_tensors(tmp_path / name / WEIGHTS)[0] for name in ("whole", "cut")))
+    assert same(
+        *(load_tensors(tmp_path / name / WEIGHTS)[0] for name in ("whole", "cut"))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +78,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 @pytest.fixture(scope="module")
-def popular(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    return fitted(shop, MODELS["pop"], tmp_path_factory.mktemp("pop") / "run")[1].metrics
+def popular(
+    shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, float]:
+    return fitted(shop, MODELS["pop"], tmp_path_factory.mktemp("pop") / "run")[
+        1
+    ].metrics
 
 
 @pytest.mark.slow  # it trains every model: minutes
@@ -69,6 +92,8 @@ def test_it_beats_what_is_popular_on_the_demo_shop(
     name: str, shop: PreparedDataset, popular: dict[str, float], tmp_path: Path
 ) -> None:
     spec = MODELS[name]
-    _, outcome = fitted(shop, spec, tmp_path / "run", known_settings(spec, {**TRAINING, **SHALLOW}))
+    _, outcome = fitted(
+        shop, spec, tmp_path / "run", known_settings(spec, {**TRAINING, **SHALLOW})
+    )
     for metric in ("recall@20", "mrr@20"):
         assert outcome.metrics[metric] > 1.5 * popular[metric]

@@ -16,8 +16,16 @@ from posrec.data.source.readers.options import LogOptions
 from posrec.progress import Progress, SilentProgress
 
 
-def prepared(source: Any, out: Path, progress: Progress | None = None, **options: Any) -> posrec.PreparedDataset:
-    return posrec.prepare(source, out=out, overwrite=True, progress=progress or SilentProgress(), **options)
+def prepared(
+    source: Any, out: Path, progress: Progress | None = None, **options: Any
+) -> posrec.PreparedDataset:
+    return posrec.prepare(
+        source,
+        out=out,
+        overwrite=True,
+        progress=progress or SilentProgress(),
+        **options,
+    )
 
 
 class ReadClicks(NamedTuple):
@@ -27,10 +35,14 @@ class ReadClicks(NamedTuple):
 
 
 def read_clicks(
-    format: str, files: Sequence[File], options: LogOptions | None = None, progress: Progress | None = None
+    format: str,
+    files: Sequence[File],
+    options: LogOptions | None = None,
+    progress: Progress | None = None,
 ) -> ReadClicks:
     """The clicks of a log, read, reported and finished as `posrec prepare` does it."""
-    progress, items = progress or SilentProgress(), ItemIds()
+    progress = progress or SilentProgress()
+    items = ItemIds()
     with tempfile.TemporaryDirectory() as folder:
         store = ClickStore(items, Path(folder))
         parsed = ClickLog(format, options or LogOptions(), files).read(progress, store)

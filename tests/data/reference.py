@@ -1,4 +1,5 @@
-"""Slow and plain versions of the two recipes, written from their descriptions; they share no code with the package."""
+"""Slow and plain versions of the two recipes, written from their descriptions; they share no code
+with the package."""
 
 from collections import Counter
 from fractions import Fraction
@@ -8,7 +9,9 @@ Session = list[str]
 Split = tuple[list[Session], list[Session]]
 
 
-def read_yoochoose(clicks: list[tuple[str, str, int]]) -> tuple[dict[str, Session], dict[str, int]]:
+def read_yoochoose(
+    clicks: list[tuple[str, str, int]],
+) -> tuple[dict[str, Session], dict[str, int]]:
     """File order; a session's date is that of its last-read click, to the second."""
     sessions: dict[str, Session] = {}
     dates: dict[str, int] = {}
@@ -18,22 +21,37 @@ def read_yoochoose(clicks: list[tuple[str, str, int]]) -> tuple[dict[str, Sessio
     return sessions, dates
 
 
-def read_diginetica(clicks: list[tuple[str, str, int, int]]) -> tuple[dict[str, Session], dict[str, int]]:
-    """(session, item, timeframe, day): inside a session by timeframe; the date is the last-read click's day."""
+def read_diginetica(
+    clicks: list[tuple[str, str, int, int]],
+) -> tuple[dict[str, Session], dict[str, int]]:
+    """(session, item, timeframe, day): inside a session by timeframe; the date is the last-read
+    click's day."""
     timed: dict[str, list[tuple[int, str]]] = {}
     dates: dict[str, int] = {}
     for session, item, timeframe, day in clicks:
         timed.setdefault(session, []).append((timeframe, item))
         dates[session] = day
-    ordered = {name: [item for _, item in sorted(pairs, key=lambda pair: pair[0])] for name, pairs in timed.items()}
+    ordered = {
+        name: [item for _, item in sorted(pairs, key=lambda pair: pair[0])]
+        for name, pairs in timed.items()
+    }
     return ordered, dates
 
 
-def paper(sessions: dict[str, Session], dates: dict[str, int], days: float, support: int = 5, length: int = 2) -> Split:
+def paper(
+    sessions: dict[str, Session],
+    dates: dict[str, int],
+    days: float,
+    support: int = 5,
+    length: int = 2,
+) -> Split:
     """The field's preprocessing, as far as the split into training and test sessions."""
     sessions = {name: items for name, items in sessions.items() if len(items) >= length}
     counts = Counter(item for items in sessions.values() for item in items)
-    sessions = {name: [item for item in items if counts[item] >= support] for name, items in sessions.items()}
+    sessions = {
+        name: [item for item in items if counts[item] >= support]
+        for name, items in sessions.items()
+    }
     sessions = {name: items for name, items in sessions.items() if len(items) >= length}
     if not sessions:
         return [], []
@@ -53,7 +71,11 @@ def known_only(train: list[Session], test: list[Session], length: int) -> list[S
 
 def samples(sessions: list[Session]) -> list[tuple[Session, str]]:
     """Every prefix with its target, session by session, longest first: the field's order."""
-    return [(session[:-i], session[-i]) for session in sessions for i in range(1, len(session))]
+    return [
+        (session[:-i], session[-i])
+        for session in sessions
+        for i in range(1, len(session))
+    ]
 
 
 def recent(sessions: list[Session], fraction: Fraction) -> list[tuple[Session, str]]:
@@ -62,11 +84,17 @@ def recent(sessions: list[Session], fraction: Fraction) -> list[tuple[Session, s
     return listed[len(listed) - wanted :]
 
 
-def numbered(train: list[Session], test: list[Session]) -> tuple[list[list[int]], list[list[int]], list[str]]:
+def numbered(
+    train: list[Session], test: list[Session]
+) -> tuple[list[list[int]], list[list[int]], list[str]]:
     """Items numbered from 1 as training first meets them, then test."""
     numbers: dict[str, int] = {}
     parts = [
-        [[numbers.setdefault(item, len(numbers) + 1) for item in session] for session in part] for part in (train, test)
+        [
+            [numbers.setdefault(item, len(numbers) + 1) for item in session]
+            for session in part
+        ]
+        for part in (train, test)
     ]
     return parts[0], parts[1], list(numbers)
 
@@ -75,24 +103,38 @@ Event = tuple[str, str, str, int, str]  # session or nothing, user, item, time, 
 
 
 def visits(
-    events: list[Event], gap: int, duplicates_dropped: bool = False, most: int | None = None
+    events: list[Event],
+    gap: int,
+    duplicates_dropped: bool = False,
+    most: int | None = None,
 ) -> list[tuple[str, str, int]]:
-    """The clicks of events by their session, or by their user, for whom a new visit begins after more than `gap`.
-    Duplicates follow the same event within a second; visits of more than `most` clicks are left out."""
+    """The clicks of events by their session, or by their user, for whom a new visit begins after
+    more than `gap`. Duplicates follow the same event within a second; visits of more than `most`
+    clicks are left out."""
     by_visitor: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
     for session, user, item, time, kind in events:
-        by_visitor.setdefault(("session", session) if session else ("user", user), []).append((time, item, kind))
+        by_visitor.setdefault(
+            ("session", session) if session else ("user", user), []
+        ).append((time, item, kind))
     found: list[list[tuple[str, str, int]]] = []
     for (role, name), clicks in by_visitor.items():
-        before, latest = 0, dict[tuple[str, str], int]()
-        for place, (time, item, kind) in enumerate(sorted(clicks, key=lambda click: click[0])):
+        before = 0
+        latest = dict[tuple[str, str], int]()
+        for place, (time, item, kind) in enumerate(
+            sorted(clicks, key=lambda click: click[0])
+        ):
             if place == 0 or (role == "user" and time - before > gap):
                 found.append([])
                 latest = {}
             if not duplicates_dropped or time - latest.get((item, kind), -DAY) > 1000:
                 found[-1].append((f"{role} {name} {len(found)}", item, time))
             before = latest[item, kind] = time
-    return [click for visit in found if most is None or len(visit) <= most for click in visit]
+    return [
+        click
+        for visit in found
+        if most is None or len(visit) <= most
+        for click in visit
+    ]
 
 
 def clean(
@@ -106,7 +148,8 @@ def clean(
     days: float | None = None,
     share: float = 0.1,
 ) -> Split:
-    """Filters repeated until they hold, sessions split by their first click, none lost on the boundary."""
+    """Filters repeated until they hold, sessions split by their first click, none lost on the
+    boundary."""
     by_user: dict[str, list[tuple[int, str]]] = {}
     for session, item, time in clicks:
         by_user.setdefault(session, []).append((time, item))
@@ -119,7 +162,11 @@ def clean(
             sessions[-1].append(click)
     if repeats_dropped:
         sessions = [
-            [click for place, click in enumerate(session) if place == 0 or click[1] != session[place - 1][1]]
+            [
+                click
+                for place, click in enumerate(session)
+                if place == 0 or click[1] != session[place - 1][1]
+            ]
             for session in sessions
         ]
     if longest is not None:
@@ -127,7 +174,10 @@ def clean(
     while True:
         kept = [session for session in sessions if len(session) >= length]
         counts = Counter(item for session in kept for _, item in session)
-        kept = [[click for click in session if counts[click[1]] >= support] for session in kept]
+        kept = [
+            [click for click in session if counts[click[1]] >= support]
+            for session in kept
+        ]
         kept = [session for session in kept if session]
         if kept == sessions:
             break
@@ -140,6 +190,14 @@ def clean(
         boundary = beginnings[-1] - days * DAY
     else:
         boundary = beginnings[len(beginnings) - max(1, round(share * len(beginnings)))]
-    train = [[item for _, item in session] for session in sessions if session[0][0] < boundary]
-    test = [[item for _, item in session] for session in sessions if session[0][0] >= boundary]
+    train = [
+        [item for _, item in session]
+        for session in sessions
+        if session[0][0] < boundary
+    ]
+    test = [
+        [item for _, item in session]
+        for session in sessions
+        if session[0][0] >= boundary
+    ]
     return train, known_only(train, test, length)

@@ -22,15 +22,34 @@ SHOP = Vocabulary(["a", "b", "c", "d"], COLUMNS)
 def bags(columns: dict[str, str], items: int = 4) -> list[dict[int, float]]:
     """Of each item, the weight of each of its values."""
     found = encode_attributes(SHOP, columns, items)
-    entries = list(zip(found.rows.tolist(), found.values.tolist(), found.weights.tolist(), strict=True))
+    entries = list(
+        zip(
+            found.rows.tolist(),
+            found.values.tolist(),
+            found.weights.tolist(),
+            strict=True,
+        )
+    )
     assert entries == sorted(entries, key=lambda entry: entry[0])
-    return [{value: weight for row, value, weight in entries if row == item} for item in range(items)]
+    return [
+        {value: weight for row, value, weight in entries if row == item}
+        for item in range(items)
+    ]
 
 
 def test_the_kind_follows_from_the_values_unless_it_is_named() -> None:
-    kinds = {"title": "words", "category": "category", "price": "number", "code": "category", "text": "vector"}
+    kinds = {
+        "title": "words",
+        "category": "category",
+        "price": "number",
+        "code": "category",
+        "text": "vector",
+    }
     assert chosen_columns("auto", SHOP) == kinds  # without the empty column
-    assert chosen_columns("code:number, title:category", SHOP) == {"code": "number", "title": "category"}
+    assert chosen_columns("code:number, title:category", SHOP) == {
+        "code": "number",
+        "title": "category",
+    }
 
 
 def test_categories_words_and_numbers_become_values() -> None:
@@ -39,20 +58,32 @@ def test_categories_words_and_numbers_become_values() -> None:
     assert second == fourth
     assert first.keys() != second.keys()
     assert set(first.values()) == {1.0}
-    red_large, red_mat, none, large_mat = bags({"title": "words"})  # blue and tent occur once
+    red_large, red_mat, none, large_mat = bags(
+        {"title": "words"}
+    )  # blue and tent occur once
     assert none == {}
     assert [len(words) for words in (red_large, red_mat, large_mat)] == [2, 2, 2]
     assert set(red_large.values()) == {0.5}
-    assert len(red_large.keys() & red_mat.keys()) == len(red_large.keys() & large_mat.keys()) == 1
+    assert (
+        len(red_large.keys() & red_mat.keys())
+        == len(red_large.keys() & large_mat.keys())
+        == 1
+    )
 
 
 def test_prices_are_cut_into_ranges() -> None:
-    shop = Vocabulary([str(number) for number in range(40)], {"price": [*map(float, range(39)), None]})
+    shop = Vocabulary(
+        [str(number) for number in range(40)], {"price": [*map(float, range(39)), None]}
+    )
     found = encode_attributes(shop, {"price": "number"}, 40)
     assert found.number == 10
     assert found.rows.tolist() == list(range(39))
     ranges = found.values.tolist()
-    assert [ranges[place] == ranges[place + 1] for place in range(3)] == [True, True, True]
+    assert [ranges[place] == ranges[place + 1] for place in range(3)] == [
+        True,
+        True,
+        True,
+    ]
     assert len(set(ranges)) == 10
 
 
@@ -64,12 +95,19 @@ def test_values_of_several_columns_do_not_meet() -> None:
 def test_vectors_are_scaled_and_missing_ones_are_zeros() -> None:
     found = encode_attributes(SHOP, {"text": "vector"}, 3)
     assert found.vectors is not None
-    assert [[round(x, 6) for x in row] for row in found.vectors.tolist()] == [[1, 0], [0.6, 0.8], [0, 0]]
+    assert [[round(x, 6) for x in row] for row in found.vectors.tolist()] == [
+        [1, 0],
+        [0.6, 0.8],
+        [0, 0],
+    ]
     assert found.number == 0
 
 
 def test_only_the_first_items_are_read() -> None:
-    assert bags({"category": "category"}, items=2) == [{}, {}]  # each of their values occurs once
+    assert bags({"category": "category"}, items=2) == [
+        {},
+        {},
+    ]  # each of their values occurs once
 
 
 @pytest.mark.parametrize(

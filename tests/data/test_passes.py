@@ -14,12 +14,19 @@ lengths = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 def dataset(counts: list[int]) -> SessionDataset:
     offsets = torch.tensor([0, *counts]).cumsum(0)
-    return SessionDataset(torch.arange(1, int(offsets[-1]) + 1, dtype=torch.int32), offsets, torch.arange(len(counts)))
+    return SessionDataset(
+        torch.arange(1, int(offsets[-1]) + 1, dtype=torch.int32),
+        offsets,
+        torch.arange(len(counts)),
+    )
 
 
 @given(lengths, st.integers(1, 12), st.data())
-def test_every_sample_is_in_one_pass_and_reads_what_it_does_alone(counts: list[int], longest: int, data) -> None:
-    samples, stride = dataset(counts), data.draw(st.integers(1, longest))
+def test_every_sample_is_in_one_pass_and_reads_what_it_does_alone(
+    counts: list[int], longest: int, data
+) -> None:
+    samples = dataset(counts)
+    stride = data.draw(st.integers(1, longest))
     passes = passes_over(samples, longest, stride)
     batch = collate_passes(samples, passes.start, passes.clicks, longest)
     found = {}
@@ -32,7 +39,10 @@ def test_every_sample_is_in_one_pass_and_reads_what_it_does_alone(counts: list[i
     ids = torch.arange(len(samples))
     alone = collate(samples, ids, longest, stride)
     _, targets = samples.locate(ids)
-    assert found == {int(target): alone.items[row, : alone.lengths[row]].tolist() for row, target in enumerate(targets)}
+    assert found == {
+        int(target): alone.items[row, : alone.lengths[row]].tolist()
+        for row, target in enumerate(targets)
+    }
 
 
 def test_a_session_that_fits_is_one_pass() -> None:
@@ -44,7 +54,10 @@ def test_a_session_that_fits_is_one_pass() -> None:
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 20))
 def test_batches_hold_as_much_as_fits(clicks: list[int], most: int) -> None:
-    ends = [0, *cut_into_batches(torch.tensor(clicks, dtype=torch.int64), most).tolist()]
+    ends = [
+        0,
+        *cut_into_batches(torch.tensor(clicks, dtype=torch.int64), most).tolist(),
+    ]
     assert ends[-1] == len(clicks)
     for begin, end in pairwise(ends):
         assert sum(clicks[begin:end]) <= most or end == begin + 1

@@ -41,14 +41,28 @@ def test_figures_by_hand(tmp_path: Path) -> None:
 
 def test_clicks_by_day(tmp_path: Path) -> None:
     """A session counts on the day on which it begins; the last month has a day without clicks."""
-    days = {"2026-08-31T23:59:59Z": 3, "2026-09-01T00:00:00Z": 40, "2026-09-03T12:00:00Z": 5}
-    clicks = [(f"{day}{n // 2}", f"i{n % 2}", day) for day, sessions in days.items() for n in range(2 * sessions)]
+    days = {
+        "2026-08-31T23:59:59Z": 3,
+        "2026-09-01T00:00:00Z": 40,
+        "2026-09-03T12:00:00Z": 5,
+    }
+    clicks = [
+        (f"{day}{n // 2}", f"i{n % 2}", day)
+        for day, sessions in days.items()
+        for n in range(2 * sessions)
+    ]
     out = tmp_path / "out"
     posrec.prepare(write_log(tmp_path / "c.csv", clicks), out=out, min_support=1)
     shown = json.loads(command("stats", out, "--json").out)
-    assert shown["clicks_by_day"] == {"2026-08-31": 6, "2026-09-01": 80, "2026-09-03": 10}
+    assert shown["clicks_by_day"] == {
+        "2026-08-31": 6,
+        "2026-09-01": 80,
+        "2026-09-03": 10,
+    }
     lines = [line.split() for line in command("stats", out).out.splitlines()]
-    assert ["days", "with", "clicks", "3", "2026-08-31", "to", "2026-09-03;"] in [line[:7] for line in lines]
+    assert ["days", "with", "clicks", "3", "2026-08-31", "to", "2026-09-03;"] in [
+        line[:7] for line in lines
+    ]
     assert ["2026-08", "6", "·" * 30 + "▁"] in lines
     assert ["2026-09", "90", "█·▁"] in lines
 
@@ -64,10 +78,18 @@ def test_sessions_that_repeat_an_item(sessions: list[list[int]]) -> None:
 @given(sessions_strategy)
 def test_gini_is_half_the_mean_difference(sessions: list[list[int]]) -> None:
     numbers: dict[int, int] = {}
-    numbered = [[numbers.setdefault(item, len(numbers) + 1) for item in session] for session in sessions]
+    numbered = [
+        [numbers.setdefault(item, len(numbers) + 1) for item in session]
+        for session in sessions
+    ]
     counts = list(Counter(item for session in numbered for item in session).values())
     mean = sum(counts) / len(counts)
-    difference = sum(abs(one - other) for one in counts for other in counts) / len(counts) ** 2
+    difference = (
+        sum(abs(one - other) for one in counts for other in counts) / len(counts) ** 2
+    )
     figures = popularity(dataset(numbered), len(counts))
     assert figures["gini"] == pytest.approx(difference / (2 * mean), abs=1e-4)
-    assert (figures["most_clicks"], figures["fewest_clicks"]) == (max(counts), min(counts))
+    assert (figures["most_clicks"], figures["fewest_clicks"]) == (
+        max(counts),
+        min(counts),
+    )

@@ -11,24 +11,43 @@ from posrec.errors import InputError
 from posrec.io import write_text
 
 any_text = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
-values = st.none() | st.booleans() | st.integers() | any_text | st.lists(any_text, max_size=2)
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | any_text
+    | st.lists(any_text, max_size=2)
+)
 
 
 @given(st.lists(st.tuples(any_text, values), unique_by=lambda pair: pair[0]))
-def test_ids_and_columns_survive_the_file(tmp_path: Path, pairs: list[tuple[str, object]]) -> None:
-    ids, extra = [item for item, _ in pairs], [value for _, value in pairs]
+def test_ids_and_columns_survive_the_file(
+    tmp_path: Path, pairs: list[tuple[str, object]]
+) -> None:
+    ids = [item for item, _ in pairs]
+    extra = [value for _, value in pairs]
     write_text(tmp_path / FILE, Vocabulary(ids, {"a column": extra}).to_json())
     vocabulary = Vocabulary.load(tmp_path)
-    assert (vocabulary.ids, vocabulary.columns, len(vocabulary)) == (ids, {"a column": extra}, len(ids))
+    assert (vocabulary.ids, vocabulary.columns, len(vocabulary)) == (
+        ids,
+        {"a column": extra},
+        len(ids),
+    )
     assert [vocabulary.item(vocabulary.index(item)) for item in ids] == ids
-    assert vocabulary.indices(["\0unknown", *reversed(ids)]) == list(range(len(ids), 0, -1))
+    assert vocabulary.indices(["\0unknown", *reversed(ids)]) == list(
+        range(len(ids), 0, -1)
+    )
 
 
 def test_numbers_begin_at_one() -> None:
     vocabulary = Vocabulary(["a", "b"], {"title": ["Tent", None]})
     assert (vocabulary.index("a"), vocabulary.item(2)) == (1, "b")
     assert (vocabulary.title(1), vocabulary.title(2)) == ("Tent", "b")
-    assert ("a" in vocabulary, "c" in vocabulary, 1 in vocabulary) == (True, False, False)
+    assert ("a" in vocabulary, "c" in vocabulary, 1 in vocabulary) == (
+        True,
+        False,
+        False,
+    )
     with pytest.raises(KeyError):
         vocabulary.index("c")
     for index in (0, -1, 3):
@@ -44,9 +63,18 @@ def test_columns_fit_the_items() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{}", '{"ids": ["a"], "columns": {"title": []}}', '{"ids": 5, "columns": {}}', "{"]
+    "content",
+    [
+        "[]",
+        "{}",
+        '{"ids": ["a"], "columns": {"title": []}}',
+        '{"ids": 5, "columns": {}}',
+        "{",
+    ],
 )
-def test_a_file_that_is_not_a_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_vocabulary_is_refused(
+    tmp_path: Path, content: str
+) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(InputError, match=r"vocabulary\.json"):
         Vocabulary.load(tmp_path)

@@ -1,4 +1,5 @@
-"""The documentation's Python blocks run, and every command of the errata prints what the page shows."""
+"""The documentation's Python blocks run, and every command of the errata prints what the page
+shows."""
 
 import contextlib
 import io
@@ -10,7 +11,11 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
-(OWN,) = (block for block in PYTHON.findall((DOCS / "own_encoding.md").read_text()) if "def nearness" in block)
+(OWN,) = (
+    block
+    for block in PYTHON.findall((DOCS / "own_encoding.md").read_text())
+    if "def nearness" in block
+)
 BLOCKS = [*PYTHON.findall((DOCS / "encodings.md").read_text()), OWN]
 ERRATA = re.split(r"^## ", (DOCS / "errata.md").read_text(), flags=re.MULTILINE)[1:]
 
@@ -21,7 +26,9 @@ def test_the_python_blocks_about_encodings_run(block: str) -> None:
     exec(compile(block, "docs/encodings.md or own_encoding.md", "exec"), {})
 
 
-@pytest.mark.parametrize("entry", ERRATA, ids=[entry.splitlines()[0] for entry in ERRATA])
+@pytest.mark.parametrize(
+    "entry", ERRATA, ids=[entry.splitlines()[0] for entry in ERRATA]
+)
 def test_each_erratum_has_a_command_that_prints_what_is_shown(entry: str) -> None:
     match = re.search(r"```sh\n(.*?)```\n```text\n(.*?)```", entry, flags=re.DOTALL)
     assert match, "no command, or not what it prints"

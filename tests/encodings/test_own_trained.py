@@ -1,4 +1,5 @@
-"""Users' own encodings in training, and runs that have one: recorded, and opened only with the encoding named again."""
+"""Users' own encodings in training, and runs that have one: recorded, and opened only with the
+encoding named again."""
 
 import json
 from pathlib import Path
@@ -14,7 +15,9 @@ from posrec.models.registry import MODELS, find_encoding
 from posrec.progress import SilentProgress
 
 QUICK = {"d": 16, "epochs": 1, "batch_size": 64, "max_length": 10, "protocol": "paper"}
-SETTINGS = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
+SETTINGS = [
+    word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")
+]
 TRAIN = ("--model", "posrec", "--out", "run", "--device", "cpu", *SETTINGS)
 MINE = '''"""An encoding as a function of fixed width, and as a class of any width."""
 import torch
@@ -53,7 +56,9 @@ class Start(torch.nn.Module):
         self.linear = torch.nn.Linear(1, d)
         torch.nn.init.constant_(self.linear.weight, 7.0)
 
-    def forward(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
+    ) -> torch.Tensor:
         first: torch.Tensor = self.linear((forward == 0).unsqueeze(-1).float())
         return first
 
@@ -66,40 +71,85 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["nearness", "Nearness"])
-def test_a_run_records_its_encoding_and_opens_only_with_it(small: PreparedDataset, here: Path, name: str) -> None:
+def test_a_run_records_its_encoding_and_opens_only_with_it(
+    small: PreparedDataset, here: Path, name: str
+) -> None:
     done = command("train", small.path, *TRAIN, "--set", f"encoding=mine.py:{name}")
     assert done.code == 0, done.err
-    assert json.loads((here / "run" / "config.json").read_text())["encoding"] == f"{here / 'mine.py'}:{name}"
-    (here / "mine.py").write_text(f"from pathlib import Path\nPath('ran').touch()\n{MINE}")
+    assert (
+        json.loads((here / "run" / "config.json").read_text())["encoding"]
+        == f"{here / 'mine.py'}:{name}"
+    )
+    (here / "mine.py").write_text(
+        f"from pathlib import Path\nPath('ran').touch()\n{MINE}"
+    )
     for words in (("evaluate", "run", small.path), ("recommend", "run", "i1")):
         refused = command(*words)
         assert refused.code == 2
-        assert f"{here / 'mine.py'}:{name}; if you trust that code, name it with --encoding" in refused.err
+        assert (
+            f"{here / 'mine.py'}:{name}; if you trust that code, name it with --encoding"
+            in refused.err
+        )
     assert not (here / "ran").exists()
     metrics = json.loads((here / "run" / "metrics.json").read_text())
-    again = command("evaluate", "run", small.path, "--encoding", f"mine.py:{name}", "--json")
+    again = command(
+        "evaluate", "run", small.path, "--encoding", f"mine.py:{name}", "--json"
+    )
     assert json.loads(again.out) == pytest.approx(metrics)
-    shown = command("recommend", "run", "i1", "-k", 2, "--json", "--encoding", f"mine.py:{name}")
+    shown = command(
+        "recommend", "run", "i1", "-k", 2, "--json", "--encoding", f"mine.py:{name}"
+    )
     opened = posrec.Recommender.load("run", "cpu", encoding=f"mine.py:{name}")
-    assert [one["item"] for one in json.loads(shown.out)["items"]] == [one.item for one in opened.recommend(["i1"], 2)]
+    assert [one["item"] for one in json.loads(shown.out)["items"]] == [
+        one.item for one in opened.recommend(["i1"], 2)
+    ]
 
 
-def test_a_run_is_resumed_and_started_from_with_its_encoding_only(small: PreparedDataset, here: Path) -> None:
-    assert command("train", small.path, *TRAIN, "--set", "encoding=mine.py:Nearness").code == 0
-    assert command("train", small.path, *TRAIN, "--resume", "--set", "encoding=mine.py:Nearness").code == 0
-    other = command("train", small.path, *TRAIN, "--resume", "--set", "encoding=mine.py:nearness")
+def test_a_run_is_resumed_and_started_from_with_its_encoding_only(
+    small: PreparedDataset, here: Path
+) -> None:
+    assert (
+        command("train", small.path, *TRAIN, "--set", "encoding=mine.py:Nearness").code
+        == 0
+    )
+    assert (
+        command(
+            "train",
+            small.path,
+            *TRAIN,
+            "--resume",
+            "--set",
+            "encoding=mine.py:Nearness",
+        ).code
+        == 0
+    )
+    other = command(
+        "train", small.path, *TRAIN, "--resume", "--set", "encoding=mine.py:nearness"
+    )
     assert (other.code, "encoding was" in other.err) == (2, True)
     start = ("train", small.path, "--from", "run", "--out", "next", "--device", "cpu")
     refused = command(*start)
-    assert (refused.code, "name it with --set encoding=FILE.py:NAME" in refused.err) == (2, True), refused.err
+    assert (
+        refused.code,
+        "name it with --set encoding=FILE.py:NAME" in refused.err,
+    ) == (2, True), refused.err
     done = command(*start, "--set", "encoding=mine.py:Nearness")
     assert done.code == 0, done.err
-    assert json.loads((here / "next" / "config.json").read_text())["encoding"] == f"{here / 'mine.py'}:Nearness"
+    assert (
+        json.loads((here / "next" / "config.json").read_text())["encoding"]
+        == f"{here / 'mine.py'}:Nearness"
+    )
 
 
-def test_fit_starts_from_a_run_in_memory_with_its_encoding(small: PreparedDataset) -> None:
-    first = posrec.fit(small, "posrec", "cpu", SilentProgress(), encoding=Start, **QUICK)
-    second = posrec.fit(small, device="cpu", progress=SilentProgress(), start_from=first.run)
+def test_fit_starts_from_a_run_in_memory_with_its_encoding(
+    small: PreparedDataset,
+) -> None:
+    first = posrec.fit(
+        small, "posrec", "cpu", SilentProgress(), encoding=Start, **QUICK
+    )
+    second = posrec.fit(
+        small, device="cpu", progress=SilentProgress(), start_from=first.run
+    )
     assert second.run.config["encoding"] == first.run.config["encoding"]
     assert second.run.model.state_dict().keys() == first.run.model.state_dict().keys()
 
@@ -115,7 +165,9 @@ def test_fit_starts_from_a_run_in_memory_with_its_encoding(small: PreparedDatase
         ("mine.py:narrow", "mine.py:narrow: the encoding gave torch.float32 (1, 2, 8)"),
     ],
 )
-def test_the_error_says_what_is_wrong(small: PreparedDataset, here: Path, encoding: str, message: str) -> None:
+def test_the_error_says_what_is_wrong(
+    small: PreparedDataset, here: Path, encoding: str, message: str
+) -> None:
     done = command("train", small.path, *TRAIN, "--set", f"encoding={encoding}")
     assert (done.code, message in done.err) == (2, True), done.err
     assert "Traceback" not in done.err
@@ -135,22 +187,35 @@ def test_the_weights_of_ones_own_encoding_are_kept(model: str) -> None:
     assert built.embedding.weight.abs().max() < 7
 
 
-def test_a_module_is_not_changed_by_training(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_module_is_not_changed_by_training(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     """`refit` builds two models; both start with the weights that the module has."""
     own = Start(16, 10)
     before = {name: value.clone() for name, value in own.state_dict().items()}
     settings = {**QUICK, "protocol": "refit"}
-    recommender = posrec.fit(small, "posrec", "cpu", SilentProgress(), encoding=own, **settings)
-    assert all(torch.equal(value, before[name]) for name, value in own.state_dict().items())
-    assert not torch.equal(recommender.model.encoding.function.linear.weight, own.linear.weight)
+    recommender = posrec.fit(
+        small, "posrec", "cpu", SilentProgress(), encoding=own, **settings
+    )
+    assert all(
+        torch.equal(value, before[name]) for name, value in own.state_dict().items()
+    )
+    assert not torch.equal(
+        recommender.model.encoding.function.linear.weight, own.linear.weight
+    )
     recommender.save(tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["encoding"] == f"{__name__}:Start"
+    assert (
+        json.loads((tmp_path / "run" / "config.json").read_text())["encoding"]
+        == f"{__name__}:Start"
+    )
     opened = posrec.Recommender.load(tmp_path / "run", "cpu", encoding=Start)
     assert opened.recommend(["i1"]) == recommender.recommend(["i1"])
 
 
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus", "stamp", "sasrec"])
-def test_padding_does_not_make_the_loss_infinite(small: PreparedDataset, here: Path, model: str) -> None:
+def test_padding_does_not_make_the_loss_infinite(
+    small: PreparedDataset, here: Path, model: str
+) -> None:
     """1 / (1 + backward) would be 1 / 0 at the first place of padding."""
     settings = {**QUICK, "encoding": "mine.py:Nearness"}
     recommender = posrec.fit(small, model, "cpu", SilentProgress(), **settings)
@@ -159,7 +224,9 @@ def test_padding_does_not_make_the_loss_infinite(small: PreparedDataset, here: P
 
 def test_an_attention_bias_of_ones_own_is_used() -> None:
     class Biased(Start):
-        def attention_bias(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+        def attention_bias(
+            self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
+        ) -> torch.Tensor:
             return torch.full((1, 1, 2, 2), 3.0)
 
     encoding = posrec.make_encoding(find_encoding(Biased), d=4, max_length=9)
@@ -171,7 +238,16 @@ def test_an_attention_bias_of_ones_own_is_used() -> None:
 
 def test_a_search_with_ones_own_encoding(small: PreparedDataset, here: Path) -> None:
     pytest.importorskip("optuna")
-    options = ("--trials", 1, "--epochs", 1, "--set", "d=16", "--set", "encoding=mine.py:Nearness")
+    options = (
+        "--trials",
+        1,
+        "--epochs",
+        1,
+        "--set",
+        "d=16",
+        "--set",
+        "encoding=mine.py:Nearness",
+    )
     done = command("tune", small.path, "--model", "stamp", "--out", "tuning", *options)
     assert done.code == 0, done.err
     assert "--set encoding=mine.py:Nearness" in done.out.splitlines()[-1]

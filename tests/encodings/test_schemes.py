@@ -1,4 +1,5 @@
-"""Every scheme against values worked out by hand, the rules that all of them share, and schemes of one's own."""
+"""Every scheme against values worked out by hand, the rules that all of them share, and schemes of
+one's own."""
 
 import math
 
@@ -8,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.encodings.schemes import ENCODINGS, LEARNED, RPE, THEORY_ONLY, attention_bias, make_encoding
+from posrec.encodings.schemes import (
+    ENCODINGS,
+    LEARNED,
+    RPE,
+    THEORY_ONLY,
+    attention_bias,
+    make_encoding,
+)
 
 EVERY = {**ENCODINGS, **THEORY_ONLY}
 DIMENSIONS = st.integers(2, 13)
@@ -27,7 +35,8 @@ def with_table(name: str, rows: list[list[float]]) -> torch.nn.Module:
     return encoding.double()
 
 
-# Position 1 of a session of 4 clicks: forward 1, backward 2. With d = 4 the frequencies are 1 and 1/100.
+# Position 1 of a session of 4 clicks: forward 1, backward 2. With d = 4 the frequencies are 1 and
+# 1/100.
 AT_ONE_OF_FOUR = {
     "none": [0.0, 0.0, 0.0, 0.0],
     "spe": [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)],
@@ -56,8 +65,13 @@ def test_fixed_scheme_at_position_1_of_4(name: str) -> None:
     assert encoded[0, 1].tolist() == pytest.approx(AT_ONE_OF_FOUR[name], abs=1e-15)
 
 
-TABLE = [[0.0, 1.0, 2.0, 3.0, 4.0], [10.0, 11.0, 12.0, 13.0, 14.0], [20.0, 21.0, 22.0, 23.0, 24.0]]
-# Position 0 of a session of 3 clicks, d = 5: forward reads row 0, backward row 2, the length 3 row 2.
+TABLE = [
+    [0.0, 1.0, 2.0, 3.0, 4.0],
+    [10.0, 11.0, 12.0, 13.0, 14.0],
+    [20.0, 21.0, 22.0, 23.0, 24.0],
+]
+# Position 0 of a session of 3 clicks, d = 5: forward reads row 0, backward row 2, the length 3 row
+# 2.
 AT_ZERO_OF_THREE = {
     "lpe": [0.0, 1.0, 2.0, 3.0, 4.0],
     "lrpe": [20.0, 21.0, 22.0, 23.0, 24.0],
@@ -74,23 +88,44 @@ def test_learned_scheme_at_position_0_of_3(name: str) -> None:
 
 def test_the_frequency_bases_of_dpe_and_2dspe() -> None:
     dual = make_encoding("dpe", d=8, max_length=8).double()(*session(8))
-    over_half = make_encoding("dpe", d=8, max_length=8, over_half=True).double()(*session(8))
-    assert dual[0, 5, 2].item() == pytest.approx(math.sin(5 / 10000 ** (2 / 8)), abs=1e-15)
-    assert over_half[0, 5, 2].item() == pytest.approx(math.sin(5 / 10000 ** (2 / 4)), abs=1e-15)
-    assert over_half[0, 5, 7].item() == pytest.approx(math.cos(2 / 10000 ** (2 / 4)), abs=1e-15)
+    over_half = make_encoding("dpe", d=8, max_length=8, over_half=True).double()(
+        *session(8)
+    )
+    assert dual[0, 5, 2].item() == pytest.approx(
+        math.sin(5 / 10000 ** (2 / 8)), abs=1e-15
+    )
+    assert over_half[0, 5, 2].item() == pytest.approx(
+        math.sin(5 / 10000 ** (2 / 4)), abs=1e-15
+    )
+    assert over_half[0, 5, 7].item() == pytest.approx(
+        math.cos(2 / 10000 ** (2 / 4)), abs=1e-15
+    )
     encoded = make_encoding("2dspe", d=8, max_length=8).double()(*session(6))
-    expected = [math.sin(3 / 100), math.cos(3 / 100), math.sin(6), math.cos(6), math.sin(6 / 100), math.cos(6 / 100)]
+    expected = [
+        math.sin(3 / 100),
+        math.cos(3 / 100),
+        math.sin(6),
+        math.cos(6),
+        math.sin(6 / 100),
+        math.cos(6 / 100),
+    ]
     assert encoded[0, 3, 2:].tolist() == pytest.approx(expected, abs=1e-15)
 
 
 def test_an_odd_d_leaves_out_the_last_cosine() -> None:
     wide = make_encoding("spe", d=3, max_length=4).double()(*session(4))[0, 3]
     slow = 3 / 10000 ** (2 / 3)
-    assert wide.tolist() == pytest.approx([math.sin(3), math.cos(3), math.sin(slow)], abs=1e-15)
+    assert wide.tolist() == pytest.approx(
+        [math.sin(3), math.cos(3), math.sin(slow)], abs=1e-15
+    )
     dual = make_encoding("dpe", d=3, max_length=4).double()(*session(4))[0, 3]
-    assert dual.tolist() == pytest.approx([math.sin(3), math.sin(0), math.cos(0)], abs=1e-15)
+    assert dual.tolist() == pytest.approx(
+        [math.sin(3), math.sin(0), math.cos(0)], abs=1e-15
+    )
     added = make_encoding("aspe", d=3, max_length=4).double()(*session(5))[0, 3]
-    assert added[2].item() == pytest.approx(math.sin(slow) + math.cos(slow / 3), abs=1e-15)
+    assert added[2].item() == pytest.approx(
+        math.sin(slow) + math.cos(slow / 3), abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -98,7 +133,8 @@ def test_an_odd_d_leaves_out_the_last_cosine() -> None:
 @settings(max_examples=20, deadline=None)
 def test_padding_changes_no_value(name: str, d: int, length: int, padding: int) -> None:
     encoding = EVERY[name](d, 7)
-    alone, padded = encoding(*session(length)), encoding(*session(length, length + padding))
+    alone = encoding(*session(length))
+    padded = encoding(*session(length, length + padding))
     torch.testing.assert_close(padded[0, :length], alone[0])
 
 
@@ -113,19 +149,30 @@ READS = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-@given(d=DIMENSIONS, first=st.tuples(*[st.integers(0, 19)] * 3), second=st.tuples(*[st.integers(0, 19)] * 3))
+@given(
+    d=DIMENSIONS,
+    first=st.tuples(*[st.integers(0, 19)] * 3),
+    second=st.tuples(*[st.integers(0, 19)] * 3),
+)
 @settings(max_examples=30, deadline=None)
 def test_a_scheme_depends_on_what_it_reads_and_on_all_of_it(
     name: str, d: int, first: tuple[int, int, int], second: tuple[int, int, int]
 ) -> None:
-    """A repeated item has forward and backward positions that do not add up to the length, so they vary freely."""
+    """A repeated item has forward and backward positions that do not add up to the length, so they
+    vary freely."""
     encoding = EVERY[name](d, 21).double()
     one, other = (
-        encoding(torch.tensor([[forward]]), torch.tensor([[backward]]), torch.tensor([length + 1]))
+        encoding(
+            torch.tensor([[forward]]),
+            torch.tensor([[backward]]),
+            torch.tensor([length + 1]),
+        )
         for forward, backward, length in (first, second)
     )
     read = [which in READS[name] for which in ("forward", "backward", "length")]
-    same = all(a == b for a, b, is_read in zip(first, second, read, strict=True) if is_read)
+    same = all(
+        a == b for a, b, is_read in zip(first, second, read, strict=True) if is_read
+    )
     # The plain sum is the same when the two positions are exchanged.
     same = same or (name == "sum" and first[:2] == second[1::-1])
     assert torch.allclose(one, other, rtol=0, atol=1e-13) == same
@@ -134,14 +181,17 @@ def test_a_scheme_depends_on_what_it_reads_and_on_all_of_it(
 @pytest.mark.parametrize("name", LEARNED)
 def test_positions_past_the_end_share_the_last_row(name: str) -> None:
     encoding = with_table(name, TABLE)
-    far, last = torch.tensor([[2, 3, 1000]]), torch.tensor([[2, 2, 2]])
+    far = torch.tensor([[2, 3, 1000]])
+    last = torch.tensor([[2, 2, 2]])
     at_last = encoding(last, last, torch.tensor([3]))
     assert torch.equal(encoding(far, far, torch.tensor([1000])), at_last)
     assert not torch.equal(encoding(last - 1, last - 1, torch.tensor([2])), at_last)
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
 def test_the_output_has_the_modules_dtype(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     exact = EVERY[name](6, 8).double()
@@ -149,15 +199,21 @@ def test_the_output_has_the_modules_dtype(name: str, dtype: torch.dtype) -> None
     cast.load_state_dict(exact.state_dict())
     encoded = cast.to(dtype)(*session(8))
     assert encoded.dtype == dtype
-    torch.testing.assert_close(encoded.double(), exact(*session(8)), rtol=0, atol=4 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(
+        encoded.double(), exact(*session(8)), rtol=0, atol=4 * torch.finfo(dtype).eps
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_rounds_the_result_and_not_the_position(dtype: torch.dtype) -> None:
+def test_half_precision_rounds_the_result_and_not_the_position(
+    dtype: torch.dtype,
+) -> None:
     """Position 299 can't be written in bfloat16, and sin(299) is nothing like sin(300)."""
     encoded = make_encoding("spe", 4, 300).to(dtype)(*session(300))
     exact = make_encoding("spe", 4, 300).double()(*session(300))
-    torch.testing.assert_close(encoded.double(), exact, rtol=0, atol=torch.finfo(dtype).eps)
+    torch.testing.assert_close(
+        encoded.double(), exact, rtol=0, atol=torch.finfo(dtype).eps
+    )
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -173,8 +229,12 @@ def test_the_output_is_on_the_inputs_device(name: str) -> None:
 class EveryEncoding(torch.nn.ModuleDict):
     """One graph is compiled many times faster than thirteen."""
 
-    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> dict[str, Tensor]:
-        return {name: encoding(forward, backward, length) for name, encoding in self.items()}
+    def forward(
+        self, forward: Tensor, backward: Tensor, length: Tensor
+    ) -> dict[str, Tensor]:
+        return {
+            name: encoding(forward, backward, length) for name, encoding in self.items()
+        }
 
 
 @pytest.mark.slow
@@ -183,11 +243,16 @@ def test_the_compiled_form_gives_the_same_values() -> None:
     every = EveryEncoding({name: scheme(7, 4) for name, scheme in EVERY.items()})
     compiled = torch.compile(every, backend="aot_eager", fullgraph=True)
     for lengths in ((3,), (1, 6)):
-        torch.testing.assert_close(compiled(*session(*lengths)), every(*session(*lengths)))
+        torch.testing.assert_close(
+            compiled(*session(*lengths)), every(*session(*lengths))
+        )
 
 
 def test_all_learned_schemes_have_as_many_weights() -> None:
-    sizes = {name: sum(weight.numel() for weight in make_encoding(name, 10, 30).parameters()) for name in LEARNED}
+    sizes = {
+        name: sum(weight.numel() for weight in make_encoding(name, 10, 30).parameters())
+        for name in LEARNED
+    }
     assert set(sizes.values()) == {300}
 
 
@@ -209,7 +274,9 @@ def test_what_is_refused(scheme: str, d: int, max_length: int, message: str) -> 
 
 def relative() -> RPE:
     encoding = RPE(d=4, max_length=3, heads=2)
-    encoding.load_state_dict({"table": torch.arange(5.0).unsqueeze(1) + 100 * torch.arange(2)})
+    encoding.load_state_dict(
+        {"table": torch.arange(5.0).unsqueeze(1) + 100 * torch.arange(2)}
+    )
     return encoding
 
 
@@ -218,9 +285,13 @@ def test_rpe_biases_attention_by_the_offset_from_query_to_key() -> None:
     assert bias is not None
     assert bias[0, 0].tolist() == [[2, 3, 4], [1, 2, 3], [0, 1, 2]]
     assert torch.equal(bias[0, 1], bias[0, 0] + 100)
-    past = attention_bias(relative(), torch.tensor([[0, 9]]), torch.tensor([[9, 0]]), torch.tensor([10]))
+    past = attention_bias(
+        relative(), torch.tensor([[0, 9]]), torch.tensor([[9, 0]]), torch.tensor([10])
+    )
     assert past is not None
-    assert past[0, 0].tolist() == [[2, 4], [0, 2]], "offsets past the table share its ends"
+    assert past[0, 0].tolist() == [[2, 4], [0, 2]], (
+        "offsets past the table share its ends"
+    )
     assert attention_bias(make_encoding("ldpe", d=4, max_length=3), *session(3)) is None
 
 
@@ -230,7 +301,13 @@ def test_rpe_starts_without_a_preference_and_can_learn_one() -> None:
     assert bias is not None
     assert not bias.any()
     bias[:, :, 0, 1].sum().backward()
-    assert encoding.get_parameter("table").grad.tolist() == [[0, 0], [0, 0], [0, 0], [1, 1], [0, 0]]
+    assert encoding.get_parameter("table").grad.tolist() == [
+        [0, 0],
+        [0, 0],
+        [0, 0],
+        [1, 1],
+        [0, 0],
+    ]
 
 
 # Schemes of one's own.
@@ -250,8 +327,14 @@ class Scaled(torch.nn.Module):
 
 
 def test_a_users_own_function_module_or_class_is_accepted() -> None:
-    assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [[0, 1], [1, 0]]
-    assert make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist() == [0.25] * 3
+    assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [
+        [0, 1],
+        [1, 0],
+    ]
+    assert (
+        make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist()
+        == [0.25] * 3
+    )
     own = Scaled(3, 4).to("meta")  # like a module that is already on an accelerator
     assert make_encoding(own, d=3, max_length=9) is own
 
@@ -260,11 +343,21 @@ def test_a_users_own_function_module_or_class_is_accepted() -> None:
     ("own", "seen"),
     [
         (lambda forward, backward, length: forward, r"torch\.int64 \(1, 2\)"),
-        (lambda forward, backward, length: torch.stack([forward] * 3, -1), r"torch\.int64 \(1, 2, 3\)"),
-        (lambda forward, backward, length: torch.zeros(1, 2, 4), r"torch\.float32 \(1, 2, 4\)"),
+        (
+            lambda forward, backward, length: torch.stack([forward] * 3, -1),
+            r"torch\.int64 \(1, 2, 3\)",
+        ),
+        (
+            lambda forward, backward, length: torch.zeros(1, 2, 4),
+            r"torch\.float32 \(1, 2, 4\)",
+        ),
         (lambda forward, backward, length: [[0.0]], "list"),
     ],
 )
-def test_a_wrong_shape_from_a_users_scheme_is_reported_at_once(own: object, seen: str) -> None:
-    with pytest.raises(ValueError, match=rf"gave {seen} .* it must give floats of \(1, 2, 3\)"):
+def test_a_wrong_shape_from_a_users_scheme_is_reported_at_once(
+    own: object, seen: str
+) -> None:
+    with pytest.raises(
+        ValueError, match=rf"gave {seen} .* it must give floats of \(1, 2, 3\)"
+    ):
         make_encoding(own, d=3, max_length=9)

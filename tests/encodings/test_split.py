@@ -1,4 +1,5 @@
-"""An encoding as the sum of a forward and a backward part: every scheme, and those that can't be split."""
+"""An encoding as the sum of a forward and a backward part: every scheme, and those that can't be
+split."""
 
 import pytest
 import torch
@@ -6,49 +7,70 @@ import torch
 from posrec.encodings.schemes import ENCODINGS, make_encoding
 from posrec.encodings.split import require_split, split
 
-LENGTH, D = 12, 10
+LENGTH = 12
+D = 10
 BY_LENGTH = ("2dspe", "2dlpe")
 SPLIT = [name for name in ENCODINGS if name not in BY_LENGTH]
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_the_parts_add_up_to_the_encoding_at_every_place_of_every_length(name: str) -> None:
+def test_the_parts_add_up_to_the_encoding_at_every_place_of_every_length(
+    name: str,
+) -> None:
     encoding = make_encoding(name, D, LENGTH)
     require_split(encoding, name, LENGTH)
     forward, backward, _ = split(encoding, LENGTH)
     assert not backward[0].any()
     for length in range(1, LENGTH + 1):
         place = torch.arange(length)
-        whole = encoding(place[None], length - 1 - place[None], torch.tensor([length]))[0]
-        assert torch.allclose(forward[place] + backward[length - 1 - place], whole, atol=1e-6)
+        whole = encoding(place[None], length - 1 - place[None], torch.tensor([length]))[
+            0
+        ]
+        assert torch.allclose(
+            forward[place] + backward[length - 1 - place], whole, atol=1e-6
+        )
 
 
 def test_the_bias_by_distance_is_that_of_the_pairs() -> None:
     encoding = make_encoding("rpe", D, LENGTH, heads=2)
     torch.nn.init.normal_(encoding.table)
     place = torch.arange(LENGTH)[None]
-    whole = encoding.attention_bias(place, LENGTH - 1 - place, torch.tensor([LENGTH]))[0]
+    whole = encoding.attention_bias(place, LENGTH - 1 - place, torch.tensor([LENGTH]))[
+        0
+    ]
     _, _, bias = split(encoding, LENGTH)
     for i in range(LENGTH):
         for j in range(i + 1):
             assert torch.equal(bias[:, i - j], whole[:, i, j])
 
 
-def product(forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+def product(
+    forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
+) -> torch.Tensor:
     return (forward * backward)[..., None].float().expand(-1, -1, D)
 
 
 class BiasOfTheFirst(torch.nn.Module):
     """A bias that depends on the place, not on the distance."""
 
-    def forward(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
+    ) -> torch.Tensor:
         return torch.zeros(*forward.shape, D)
 
-    def attention_bias(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    def attention_bias(
+        self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
+    ) -> torch.Tensor:
         return (forward == 0).float()[:, None, None].expand(-1, 1, forward.shape[1], -1)
 
 
-@pytest.mark.parametrize("scheme", [*BY_LENGTH, product, BiasOfTheFirst()], ids=["2dspe", "2dlpe", "product", "bias"])
+@pytest.mark.parametrize(
+    "scheme",
+    [*BY_LENGTH, product, BiasOfTheFirst()],
+    ids=["2dspe", "2dlpe", "product", "bias"],
+)
 def test_what_can_not_be_split_is_refused(scheme) -> None:
-    with pytest.raises(ValueError, match="encoding=mine depends on the session's length"):
+    with pytest.raises(
+        ValueError, match="encoding=mine depends on the session's length"
+    ):
         require_split(make_encoding(scheme, D, LENGTH), "mine", LENGTH)

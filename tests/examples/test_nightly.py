@@ -23,7 +23,8 @@ def nightly() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The log of a month of the demo shop with few shoppers: its header and its clicks in order of time."""
+    """The log of a month of the demo shop with few shoppers: its header and its clicks in order of
+    time."""
     clicks, _ = write_log(open_shop(), tmp_path_factory.mktemp("shop"), sessions=2500)
     return clicks.read_text().splitlines(keepends=True)
 
@@ -32,11 +33,18 @@ class Shop:
     """A log that grows by days, and the nights over it."""
 
     def __init__(self, nightly: ModuleType, lines: list[str], folder: Path) -> None:
-        self.nightly, self.lines, self.log, self.home = nightly, lines, folder / "clicks.csv", folder / "home"
+        self.nightly = nightly
+        self.lines = lines
+        self.log = folder / "clicks.csv"
+        self.home = folder / "home"
 
     def grow_to(self, day: int) -> None:
         start = int(self.lines[1].rsplit(",", 1)[1])
-        kept = [line for line in self.lines[1:] if int(line.rsplit(",", 1)[1]) < start + day * DAY]
+        kept = [
+            line
+            for line in self.lines[1:]
+            if int(line.rsplit(",", 1)[1]) < start + day * DAY
+        ]
         self.log.write_text(self.lines[0] + "".join(kept))
 
     def night(self, *options: str) -> int:
@@ -45,7 +53,10 @@ class Shop:
 
     @property
     def records(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in (self.home / "nights.jsonl").read_text().splitlines()]
+        return [
+            json.loads(line)
+            for line in (self.home / "nights.jsonl").read_text().splitlines()
+        ]
 
     @property
     def current(self) -> str:
@@ -75,18 +86,35 @@ def test_nights_in_a_row_and_a_server_that_follows(shop: Shop) -> None:
         shop.log.write_text("session_id,item_id,timestamp\nonly,one\n")
         assert shop.night(*QUICK) == 1  # a log that can't be read
         shop.grow_to(25)
-        assert shop.night(*QUICK, "--set", "learning_rate=1e30") == 1  # a loss that is not a number
-        assert shop.night(*QUICK, "--tolerance=-1") == 3  # a model that is not good enough
+        assert (
+            shop.night(*QUICK, "--set", "learning_rate=1e30") == 1
+        )  # a loss that is not a number
+        assert (
+            shop.night(*QUICK, "--tolerance=-1") == 3
+        )  # a model that is not good enough
         assert shop.current == second
         assert server.recommend(item, k=3).status == 200
         assert server.metric("posrec_reloads_total") == 1
-    assert [record["promoted"] for record in shop.records] == [True, True, False, False, False]
-    assert ["failed" in record for record in shop.records] == [False, False, True, True, False]
+    assert [record["promoted"] for record in shop.records] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert ["failed" in record for record in shop.records] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert (shop.home / "runs" / second / "model.safetensors").exists()
 
 
 def test_only_the_latest_nights_are_kept_and_always_the_served_one(shop: Shop) -> None:
-    """Nights are counted by their datasets; one that failed has no run, and what a killed one left is not counted."""
+    """Nights are counted by their datasets; one that failed has no run, and what a killed one left
+    is not counted."""
     for name in ("1", "2", "3", "4"):
         for kind in ("runs", "data"):
             (shop.home / kind / name).mkdir(parents=True)
@@ -95,13 +123,17 @@ def test_only_the_latest_nights_are_kept_and_always_the_served_one(shop: Shop) -
     shop.nightly.switch(shop.home / "current", Path("runs") / "1")
     shop.nightly.remove_old(shop.home, 2)
     assert listed(shop.home / "runs") == ["1", "3", "4"]
-    left = [f"{name}{more}" for name in ("1", "3", "4") for more in ("", ".bad-lines.jsonl")]
+    left = [
+        f"{name}{more}" for name in ("1", "3", "4") for more in ("", ".bad-lines.jsonl")
+    ]
     assert listed(shop.home / "data") == [".5.unfinished-x", *left]
     shop.nightly.switch(shop.home / "current", Path("runs") / "4")
     assert shop.current == "4"
 
 
-def test_two_nights_never_run_at_once(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_nights_never_run_at_once(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
     from filelock import FileLock
 
     shop.home.mkdir()
@@ -110,7 +142,9 @@ def test_two_nights_never_run_at_once(shop: Shop, capsys: pytest.CaptureFixture[
     assert "another night is running" in capsys.readouterr().err
 
 
-def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(shop: Shop) -> None:
+def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(
+    shop: Shop,
+) -> None:
     shop.grow_to(8)
     assert shop.night("--model", "pop", "--metric", "clicks") == 1
     assert not (shop.home / "current").exists()
@@ -124,13 +158,20 @@ def test_options_of_preparing(shop: Shop) -> None:
     clicks = shop.log.read_text().partition("\n")[2]
     shop.log.write_text("a,2,c\n" + clicks)
     assert shop.night(*QUICK) == 1  # the columns can't be guessed
-    columns = [f"--prepare={kind}_column={name}" for kind, name in (("session", "a"), ("item", "2"), ("time", "c"))]
-    columns.append("--prepare=format=csv")  # of a header with a number it can't be concluded
+    columns = [
+        f"--prepare={kind}_column={name}"
+        for kind, name in (("session", "a"), ("item", "2"), ("time", "c"))
+    ]
+    columns.append(
+        "--prepare=format=csv"
+    )  # of a header with a number it can't be concluded
     assert shop.night(*QUICK, *columns, "--prepare", "min_support=few") == 1
     assert shop.records[-1]["failed"] == "min_support must be a whole number, not 'few'"
     assert shop.night(*QUICK, *columns, "--prepare", "min_support=6") == 0
     (night,) = (shop.home / "data").glob("*")
-    assert json.loads((night / "manifest.json").read_text())["options"]["min_support"] == 6
+    assert (
+        json.loads((night / "manifest.json").read_text())["options"]["min_support"] == 6
+    )
 
     with pytest.raises(SystemExit):
         shop.night("--prepare", "gap")
@@ -143,7 +184,9 @@ def test_several_session_columns_identify_a_session(nightly: ModuleType) -> None
         nightly.named([*columns, ("gap", "1h")])
 
 
-def test_another_model_starts_from_random_weights_and_so_does_a_fresh_one(shop: Shop) -> None:
+def test_another_model_starts_from_random_weights_and_so_does_a_fresh_one(
+    shop: Shop,
+) -> None:
     shop.grow_to(8)
     always = (*QUICK, "--tolerance", "1")
     names = []
@@ -151,17 +194,26 @@ def test_another_model_starts_from_random_weights_and_so_does_a_fresh_one(shop: 
         assert shop.night(*always, *more) == 0
         config = json.loads((shop.home / "current" / "config.json").read_text())
         names.append((config["model"], "started_from" in config))
-    assert names == [("posrec", False), ("posrec", True), ("posrec", False), ("stamp", False)]
+    assert names == [
+        ("posrec", False),
+        ("posrec", True),
+        ("posrec", False),
+        ("stamp", False),
+    ]
 
 
 def test_a_model_of_ones_own_is_trained_every_night(shop: Shop, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from posrec.models.registry import MODELS\nMINE = MODELS['stamp']\n")
+    (tmp_path / "mine.py").write_text(
+        "from posrec.models.registry import MODELS\nMINE = MODELS['stamp']\n"
+    )
     shop.grow_to(8)
     own = ("--model", f"{tmp_path / 'mine.py'}:MINE", *QUICK, "--tolerance", "1")
     assert shop.night(*own) == 0
     assert shop.night(*own) == 0
     config = json.loads((shop.home / "current" / "config.json").read_text())
-    assert config["started_from"]["run"] == str((shop.home / "runs" / str(shop.records[0]["night"])).resolve())
+    assert config["started_from"]["run"] == str(
+        (shop.home / "runs" / str(shop.records[0]["night"])).resolve()
+    )
 
 
 def test_a_test_day_of_a_few_clicks_promotes_nothing(shop: Shop) -> None:
@@ -169,6 +221,11 @@ def test_a_test_day_of_a_few_clicks_promotes_nothing(shop: Shop) -> None:
     shop.grow_to(8)
     session, item, time = shop.log.read_text().splitlines()[-1].split(",")
     with shop.log.open("a") as file:
-        file.write("".join(f"{session}-late,{item},{int(time) + 50 * DAY + click}\n" for click in range(3)))
+        file.write(
+            "".join(
+                f"{session}-late,{item},{int(time) + 50 * DAY + click}\n"
+                for click in range(3)
+            )
+        )
     assert shop.night("--model", "pop") == 1
     assert "has only 2 samples to compare models by" in str(shop.records[0]["failed"])

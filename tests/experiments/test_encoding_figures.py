@@ -18,15 +18,28 @@ def trained(name: str, rows: int = 30) -> TrainedEncoding:
     return TrainedEncoding(Path("runs/tonight"), name, torch.rand(rows, 8))
 
 
-FIXED = ["encodings-length-10", "encodings-length-20", "alike-within-a-length", "alike-across-lengths"]
+FIXED = [
+    "encodings-length-10",
+    "encodings-length-20",
+    "alike-within-a-length",
+    "alike-across-lengths",
+]
 
 
 @pytest.mark.slow
 def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
-    written = draw(tmp_path / "new" / "folder", 8, [trained("lpe"), trained("ldpe", rows=15)])
+    written = draw(
+        tmp_path / "new" / "folder", 8, [trained("lpe"), trained("ldpe", rows=15)]
+    )
     stems = [*FIXED, "alike-lpe-run-1", "alike-ldpe-run-2"]
-    assert [path.name for path in written] == [f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written if path.suffix == ".png")
+    assert [path.name for path in written] == [
+        f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")
+    ]
+    assert all(
+        path.read_bytes().startswith(b"\x89PNG")
+        for path in written
+        if path.suffix == ".png"
+    )
     assert "positions past them share the last" in words(written[-2])
     assert "positions past them share the last" not in words(written[-4])
     assert "SPE has one diagonal band" in words(written[6])
@@ -34,7 +47,9 @@ def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_draws_and_keeps_stdout_for_the_table(tmp_path: Path) -> None:
-    done = command("encodings", "--json", "--plot", tmp_path, "--max-length", 5, "--dimensions", 4)
+    done = command(
+        "encodings", "--json", "--plot", tmp_path, "--max-length", 5, "--dimensions", 4
+    )
     assert done.code == 0, done.err
     assert json.loads(done.out)["spe"]["d"] == 4
     assert [line for line in done.err.splitlines() if line.startswith("wrote")] == [
@@ -45,7 +60,10 @@ def test_the_command_draws_and_keeps_stdout_for_the_table(tmp_path: Path) -> Non
 
 def words(svg: Path) -> str:
     tree = xml.etree.ElementTree.parse(svg)
-    return " ".join(" ".join(element.itertext()) for element in tree.iter("{http://www.w3.org/2000/svg}text"))
+    return " ".join(
+        " ".join(element.itertext())
+        for element in tree.iter("{http://www.w3.org/2000/svg}text")
+    )
 
 
 def test_the_same_input_gives_the_same_svg() -> None:
@@ -58,8 +76,11 @@ def diagonal(values: torch.Tensor, offset: int) -> float:
 
 
 def test_spe_has_one_band_across_lengths_and_dpe_two() -> None:
-    """A band is a diagonal whose every cell is near the largest value. The reverse positions differ by 10."""
-    spe, dpe = (similarity(make_encoding(name, 100, 20), 10, 20) for name in ("spe", "dpe"))
+    """A band is a diagonal whose every cell is near the largest value. The reverse positions differ
+    by 10."""
+    spe, dpe = (
+        similarity(make_encoding(name, 100, 20), 10, 20) for name in ("spe", "dpe")
+    )
     bands = {
         name: [offset for offset in range(11) if diagonal(values, offset) > 0.99]
         for name, values in (("spe", spe), ("dpe", dpe))

@@ -1,4 +1,5 @@
-"""Scores of another system: ranked by the same rule as models, read in parts, refused if they are of other samples."""
+"""Scores of another system: ranked by the same rule as models, read in parts, refused if they are
+of other samples."""
 
 import json
 import math
@@ -19,7 +20,8 @@ from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
 
 # Samples: a > b; a b > c; b > d; c > new, an item that is not in training.
-TRAIN, TEST = [list("abc"), list("bdef")], [list("abc"), list("bd"), ["c", "new"]]
+TRAIN = [list("abc"), list("bdef")]
+TEST = [list("abc"), list("bd"), ["c", "new"]]
 TARGETS = ["b", "c", "d", "new"]
 
 
@@ -28,9 +30,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return write_dataset(tmp_path_factory.mktemp("other") / "data", TRAIN, TEST)
 
 
-def rows_of(data: PreparedDataset, scores: list[tuple[int, str, float]]) -> pl.DataFrame:
+def rows_of(
+    data: PreparedDataset, scores: list[tuple[int, str, float]]
+) -> pl.DataFrame:
     rows = [(sample_id(data, number), item, score) for number, item, score in scores]
-    return pl.DataFrame(rows, {"session": pl.String, "item": pl.String, "score": pl.Float64}, orient="row")
+    return pl.DataFrame(
+        rows,
+        {"session": pl.String, "item": pl.String, "score": pl.Float64},
+        orient="row",
+    )
 
 
 def write_scores(path: Path, rows: pl.DataFrame) -> Path:
@@ -43,18 +51,30 @@ def write_scores(path: Path, rows: pl.DataFrame) -> Path:
 
 def test_ranks_by_hand(data: PreparedDataset, tmp_path: Path) -> None:
     scores = [
-        *[(1, "b", 2.0), (1, "a", 2.0), (1, "c", 1.0)],  # a tie counts against the target
-        *[(2, "unknown", 9.0), (2, "d", 1.0), (2, "c", 1.5)],  # only the items of the dataset are ranked
+        *[
+            (1, "b", 2.0),
+            (1, "a", 2.0),
+            (1, "c", 1.0),
+        ],  # a tie counts against the target
+        *[
+            (2, "unknown", 9.0),
+            (2, "d", 1.0),
+            (2, "c", 1.5),
+        ],  # only the items of the dataset are ranked
         *[(3, "a", 3.0), (3, "b", -math.inf)],  # the target is not listed
         *[(4, "new", 9.0)],  # the target can't be recommended
     ]
     progress = RecordingProgress()
-    found = rank_scores(write_scores(tmp_path / "scores.parquet", rows_of(data, scores)), data, progress)
+    found = rank_scores(
+        write_scores(tmp_path / "scores.parquet", rows_of(data, scores)), data, progress
+    )
     assert found.ranks.tolist() == [2, 1, 21, 21]
     assert found.metrics["recall@5"] == 0.5
     assert found.metrics["mrr@20"] == (0.5 + 1) / 4
     assert found.metrics["coverage@20"] == 4 / 6  # a, b, c, d of a to f
-    assert found.metrics["popularity@20"] == pytest.approx((2 + 1 + 1 + 1 + 1 + 1) / 6 / 2)  # b has two clicks
+    assert found.metrics["popularity@20"] == pytest.approx(
+        (2 + 1 + 1 + 1 + 1 + 1) / 6 / 2
+    )  # b has two clicks
     assert found.dataset == data.fingerprint
     assert "2 of 9 rows are of items" in progress.messages[0]
     assert "1 of 4 test samples have no scores" in progress.messages[1]
@@ -64,26 +84,44 @@ ROW = st.tuples(st.integers(1, 4), st.sampled_from("abcdef"))
 
 
 @settings(max_examples=30, deadline=None)
-@given(scores=st.dictionaries(ROW, st.integers(-2, 2), min_size=1), at_once=st.sampled_from([1, 3, 1000]))
-def test_ranks_in_parts_of_any_size(data: PreparedDataset, scores: dict[tuple[int, str], int], at_once: int) -> None:
+@given(
+    scores=st.dictionaries(ROW, st.integers(-2, 2), min_size=1),
+    at_once=st.sampled_from([1, 3, 1000]),
+)
+def test_ranks_in_parts_of_any_size(
+    data: PreparedDataset, scores: dict[tuple[int, str], int], at_once: int
+) -> None:
     """As a plain loop over all items says, for scores with many ties and gaps."""
     expected = []
     for number, target in enumerate(TARGETS, start=1):
         score = scores.get((number, target))
-        others = [other for (sample, item), other in scores.items() if sample == number and item != target]
-        expected.append(21 if score is None else 1 + sum(other >= score for other in others))
-    rows = rows_of(data, [(number, item, float(score)) for (number, item), score in scores.items()]).sort("session")
+        others = [
+            other
+            for (sample, item), other in scores.items()
+            if sample == number and item != target
+        ]
+        expected.append(
+            21 if score is None else 1 + sum(other >= score for other in others)
+        )
+    rows = rows_of(
+        data, [(number, item, float(score)) for (number, item), score in scores.items()]
+    ).sort("session")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("posrec.evaluation.evaluate.rows_at_once", lambda *_: at_once)
         patch.setattr("posrec.experiments.other_system.ROWS_AT_A_TIME", at_once)
         patch.setattr("posrec.data.source.blocks.BLOCK_BYTES", 50 * at_once)
         for name in ("scores.parquet", "scores.jsonl"):
-            found = rank_scores(write_scores(Path(folder) / name, rows), data, SilentProgress())
+            found = rank_scores(
+                write_scores(Path(folder) / name, rows), data, SilentProgress()
+            )
             assert found.ranks.tolist() == expected
 
 
 def test_posrec_score_as_the_other_system(
-    trained: Path, small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path,
+    small: PreparedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The way of docs/training.md: its row is that of the run."""
     monkeypatch.chdir(tmp_path)
@@ -94,10 +132,24 @@ def test_posrec_score_as_the_other_system(
     assert done.code == 0, done.err
     page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     exec(
-        compile(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0], "docs/training.md", "exec"), {}
+        compile(
+            re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0],
+            "docs/training.md",
+            "exec",
+        ),
+        {},
     )
     out = tmp_path / "out"
-    done = command("compare", small.path, "--runs", trained, "--scores", "other=scores.parquet", "--out", out)
+    done = command(
+        "compare",
+        small.path,
+        "--runs",
+        trained,
+        "--scores",
+        "other=scores.parquet",
+        "--out",
+        out,
+    )
     assert done.code == 0, done.err
     metrics = read_json(out / "comparison.json")["metrics"]
     assert metrics["other"] == pytest.approx(metrics["run"])
@@ -105,11 +157,18 @@ def test_posrec_score_as_the_other_system(
     assert listed(out) == ["comparison.json", "report.html"]
 
 
-def test_the_samples_are_the_clicks_before_each_target(data: PreparedDataset, tmp_path: Path) -> None:
+def test_the_samples_are_the_clicks_before_each_target(
+    data: PreparedDataset, tmp_path: Path
+) -> None:
     write_samples(data, tmp_path / "samples.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "samples.jsonl").read_text().splitlines()
+    ]
     assert [line["session"] for line in lines] == [["a"], ["a", "b"], ["b"], ["c"]]
-    assert [line["id"] for line in lines] == [f"{data.fingerprint[:12]}-{number}" for number in (1, 2, 3, 4)]
+    assert [line["id"] for line in lines] == [
+        f"{data.fingerprint[:12]}-{number}" for number in (1, 2, 3, 4)
+    ]
 
 
 GOOD = [(1, "b", 2.0), (2, "c", 1.0)]
@@ -118,8 +177,14 @@ GOOD = [(1, "b", 2.0), (2, "c", 1.0)]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (pl.col("session").str.replace("^.{12}", "00112233aabb"), "row 1: .* is not a test sample"),
-        (pl.col("session").str.replace("2$", "5"), "row 2: session .*-5' is not a test sample"),
+        (
+            pl.col("session").str.replace("^.{12}", "00112233aabb"),
+            "row 1: .* is not a test sample",
+        ),
+        (
+            pl.col("session").str.replace("2$", "5"),
+            "row 2: session .*-5' is not a test sample",
+        ),
         (pl.col("session").reverse(), "row 2: its session .*-1' follows a later one"),
         (pl.lit("high").alias("score"), "row 1: the score must be a number"),
         (pl.lit(math.nan).alias("score"), "row 1: the score must be a number"),
@@ -131,16 +196,26 @@ GOOD = [(1, "b", 2.0), (2, "c", 1.0)]
 def test_scores_that_can_not_be_used(
     data: PreparedDataset, tmp_path: Path, change: pl.Expr, message: str | None
 ) -> None:
-    path = write_scores(tmp_path / "scores.parquet", rows_of(data, GOOD).with_columns(change))
+    path = write_scores(
+        tmp_path / "scores.parquet", rows_of(data, GOOD).with_columns(change)
+    )
     if message is None:
-        assert rank_scores(path, data, SilentProgress()).ranks.tolist() == [1, 1, 21, 21]
+        assert rank_scores(path, data, SilentProgress()).ranks.tolist() == [
+            1,
+            1,
+            21,
+            21,
+        ]
         return
     with pytest.raises(ValueError, match=message):
         rank_scores(path, data, SilentProgress())
 
 
-def test_an_item_twice_a_missing_column_and_a_broken_line(data: PreparedDataset, tmp_path: Path) -> None:
-    path, rows = tmp_path / "scores.parquet", rows_of(data, GOOD)
+def test_an_item_twice_a_missing_column_and_a_broken_line(
+    data: PreparedDataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "scores.parquet"
+    rows = rows_of(data, GOOD)
     write_scores(path, pl.concat([rows, rows.tail(1)]))
     with pytest.raises(ValueError, match=r"lists the item 'c' twice for session .*-2"):
         rank_scores(path, data, SilentProgress())
@@ -157,8 +232,14 @@ def test_an_item_twice_a_missing_column_and_a_broken_line(data: PreparedDataset,
     [
         (["--scores", "scores.parquet"], "write key=value"),
         (["--scores", "a=x.parquet", "--scores", "a=y.parquet"], "same name"),
-        (["--scores", "a=none.parquet", "--models", "pop"], "none.parquet does not exist"),
-        (["--scores", "a=x.csv", "--models", "pop"], "x.csv: the file name must end in"),
+        (
+            ["--scores", "a=none.parquet", "--models", "pop"],
+            "none.parquet does not exist",
+        ),
+        (
+            ["--scores", "a=x.csv", "--models", "pop"],
+            "x.csv: the file name must end in",
+        ),
         (["--samples", "samples.csv"], "must end in .jsonl"),
         (["--samples", "there.jsonl"], "there.jsonl: exists already"),
         (["--scores", "pop=x.parquet", "--models", "pop"], "there is pop, pop"),
@@ -166,7 +247,11 @@ def test_an_item_twice_a_missing_column_and_a_broken_line(data: PreparedDataset,
     ],
 )
 def test_mistakes_on_the_command_line(
-    data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    data: PreparedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.jsonl").write_text("mine\n")

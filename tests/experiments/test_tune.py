@@ -25,7 +25,10 @@ FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 
 
 def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
-    assert {model for model, spec in MODELS.items() if not spec.search_space} == {"pop", "spop"}
+    assert {model for model, spec in MODELS.items() if not spec.search_space} == {
+        "pop",
+        "spop",
+    }
     for model, spec in MODELS.items():
         assert spec.is_trained == ("learning_rate" in spec.search_space)
         defaults = {**vars(Settings(**spec.settings)), **vars(spec.config())}
@@ -40,20 +43,32 @@ def test_a_single_session_can_not_be_split(model: str, tmp_path: Path) -> None:
         tune(data, model, trials=1, device="cpu", progress=SilentProgress())
 
 
-def test_a_search_is_resumed_and_starts_with_the_default_settings(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_search_is_resumed_and_starts_with_the_default_settings(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     first = tune(small, "posrec", 2, tmp_path, FAST, epochs=2, device="cpu")
     assert first.trials == 2
     recorded = RecordingProgress()
-    more = tune(small, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=recorded)
+    more = tune(
+        small, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=recorded
+    )
     assert more.trials == 3
     continued, trial = recorded.messages
     assert continued == f"continuing after 2 trials in {tmp_path / 'study.db'}"
-    assert re.match(r"trial 3 of 3: (mrr@20|stopped early at mrr@20) \d+\.\d\d; l2=", trial)
+    assert re.match(
+        r"trial 3 of 3: (mrr@20|stopped early at mrr@20) \d+\.\d\d; l2=", trial
+    )
     told = read_json(tmp_path / "tuning.json")
-    defaults = vars(Settings(**MODELS["posrec"].settings)) | vars(MODELS["posrec"].config())
+    defaults = vars(Settings(**MODELS["posrec"].settings)) | vars(
+        MODELS["posrec"].config()
+    )
     assert told["history"][0]["settings"].items() <= defaults.items()
     assert more.default_value == told["history"][0]["mrr@20"] == first.default_value
-    assert more.value == max(one["mrr@20"] for one in told["history"] if one["state"] == "complete") >= first.value
+    assert (
+        more.value
+        == max(one["mrr@20"] for one in told["history"] if one["state"] == "complete")
+        >= first.value
+    )
     assert more.settings in [one["settings"] for one in told["history"]]
     again = tune(small, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu")
     assert again == more
@@ -63,10 +78,18 @@ def test_the_test_part_is_not_looked_at(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        PreparedDataset, "test", property(lambda _: pytest.fail("the test part was read")), raising=False
+        PreparedDataset,
+        "test",
+        property(lambda _: pytest.fail("the test part was read")),
+        raising=False,
     )
     assert tune(small, "itemknn", 2, tmp_path / "counting", device="cpu").trials == 2
-    assert tune(small, "stamp", 1, tmp_path / "trained", FAST, epochs=1, device="cpu").trials == 1
+    assert (
+        tune(
+            small, "stamp", 1, tmp_path / "trained", FAST, epochs=1, device="cpu"
+        ).trials
+        == 1
+    )
 
 
 def test_a_hopeless_trial_is_cut(small: PreparedDataset, tmp_path: Path) -> None:
@@ -82,14 +105,38 @@ def test_a_hopeless_trial_is_cut(small: PreparedDataset, tmp_path: Path) -> None
     assert "complete" in states
 
 
-def test_failed_trials_end_the_search_only_if_all_fail(small: PreparedDataset, tmp_path: Path) -> None:
+def test_failed_trials_end_the_search_only_if_all_fail(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     hot = replace(MODELS["stamp"], search={"learning_rate": Range(1e29, 1e30)})
     with pytest.raises(RunFailed, match="none of 2 trials succeeded"):
-        tune(small, hot, 2, tmp_path, {"d": 8, "batch_size": 64}, epochs=1, device="cpu", progress=SilentProgress())
+        tune(
+            small,
+            hot,
+            2,
+            tmp_path,
+            {"d": 8, "batch_size": 64},
+            epochs=1,
+            device="cpu",
+            progress=SilentProgress(),
+        )
 
 
-def test_the_command_it_ends_with_trains(small: PreparedDataset, tmp_path: Path) -> None:
-    options = ("--trials", 1, "--epochs", 1, "--out", tmp_path / "tuning", "--set", "d=8", "--device", "cpu")
+def test_the_command_it_ends_with_trains(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    options = (
+        "--trials",
+        1,
+        "--epochs",
+        1,
+        "--out",
+        tmp_path / "tuning",
+        "--set",
+        "d=8",
+        "--device",
+        "cpu",
+    )
     done = command("tune", small.path, "--model", "sasrec", *options)
     assert done.code == 0, done.err
     line = done.out.strip().splitlines()[-1]
@@ -102,8 +149,17 @@ def test_the_command_it_ends_with_trains(small: PreparedDataset, tmp_path: Path)
 
 
 def test_counting_models_get_no_protocol() -> None:
-    line = train_command(Path("shop"), "vsknn", Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0), {"idf": "5"}, 9)
-    assert line == "posrec train shop --model vsknn --out runs/tuned --set idf=5 --set k=100"
+    line = train_command(
+        Path("shop"),
+        "vsknn",
+        Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0),
+        {"idf": "5"},
+        9,
+    )
+    assert (
+        line
+        == "posrec train shop --model vsknn --out runs/tuned --set idf=5 --set k=100"
+    )
 
 
 def test_a_setting_of_the_model_has_the_models_default(small: PreparedDataset) -> None:
@@ -121,17 +177,32 @@ def test_without_a_folder_nothing_is_kept(
     assert listed(tmp_path) == []
     frame = found.to_frame()
     assert frame["mrr@20"].max() == found.value
-    assert frame.columns == ["trial", "state", "mrr@20", "neighbours", "regularization", "alpha"]
-    assert repr(found).startswith(f"Tuned(mrr@20 {100 * found.value:.2f} % on validation after 3 trials: neighbours=")
+    assert frame.columns == [
+        "trial",
+        "state",
+        "mrr@20",
+        "neighbours",
+        "regularization",
+        "alpha",
+    ]
+    assert repr(found).startswith(
+        f"Tuned(mrr@20 {100 * found.value:.2f} % on validation after 3 trials: neighbours="
+    )
     assert len(repr(found)) < 120
 
 
-def test_what_is_refused(small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for model, fixed, words in (
         ("pop", {}, "pop has nothing to tune"),
         ("nobody", {}, "'nobody' is not known"),
         ("stamp", {"protocol": "paper"}, "protocol can't be fixed"),
-        (replace(MODELS["stamp"], search={"depth": (1, 2)}), {}, "settings that do not exist: depth"),
+        (
+            replace(MODELS["stamp"], search={"depth": (1, 2)}),
+            {},
+            "settings that do not exist: depth",
+        ),
         ("stamp", {"depth": "3"}, "no setting 'depth'"),
     ):
         with pytest.raises(InputError, match=words):

@@ -1,9 +1,8 @@
 """Commands in processes of their own, forked from one that has imported everything.
 
-Importing torch takes most of a process's time. One process imports it once and forks a child for each
-command. It has a single thread, since a fork copies only one: polars, whose import starts threads, is
-imported by the children.
-"""
+Importing torch takes most of a process's time. One process imports it once and forks a child for
+each command. It has a single thread, since a fork copies only one: polars, whose import starts
+threads, is imported by the children."""
 
 import atexit
 import functools
@@ -59,21 +58,35 @@ for line in sys.stdin:
 """
 COMMAND = "from posrec.cli import main\nmain()\n"
 # For `before`: no file may become larger, which fails as a write to a full disk does.
-FILE_SIZE_LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+FILE_SIZE_LIMIT = (
+    "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+)
 
 
 @functools.cache
 def forking(forker: int) -> "subprocess.Popen[str]":
     source = Path(posrec.__file__).resolve().parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    line, pipe = [sys.executable, "-c", FORKING], subprocess.PIPE
-    process = subprocess.Popen(line, env=environment, stdin=pipe, stdout=pipe, text=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "COLUMNS": "200",
+        "OMP_NUM_THREADS": "1",
+    }
+    line = [sys.executable, "-c", FORKING]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        line, env=environment, stdin=pipe, stdout=pipe, text=True
+    )
     atexit.register(process.communicate)
     return process
 
 
 def forked(
-    *arguments: object, code: str = COMMAND, before: str = "", kill_after: float | None = None, forker: int = 0
+    *arguments: object,
+    code: str = COMMAND,
+    before: str = "",
+    kill_after: float | None = None,
+    forker: int = 0,
 ) -> "subprocess.CompletedProcess[str]":
     """`posrec ARGUMENTS` in a process of its own, or `code`; `before` is run first.
 
@@ -83,8 +96,16 @@ def forked(
     assert process.stdin is not None
     assert process.stdout is not None
     words = list(map(str, arguments))
-    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
-        job = {"arguments": words, "code": before + code, "stdout": out.name, "stderr": err.name}
+    with (
+        tempfile.NamedTemporaryFile("r") as out,
+        tempfile.NamedTemporaryFile("r") as err,
+    ):
+        job = {
+            "arguments": words,
+            "code": before + code,
+            "stdout": out.name,
+            "stderr": err.name,
+        }
         process.stdin.write(json.dumps({**job, "kill_after": kill_after}) + "\n")
         process.stdin.flush()
         status = int(process.stdout.readline())

@@ -1,4 +1,5 @@
-"""Options outside their range, and folders that are in the way or are not datasets, are refused as bad input."""
+"""Options outside their range, and folders that are in the way or are not datasets, are refused as
+bad input."""
 
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
         ("--event-weights view=nan", "at most 1,000"),
         ("--event-weights view=2", "no column that looks like the event"),
         ("--target-events buy --events view", "'buy', which --events does not read"),
-        ("--user-column session_id --session-column x", "no column 'x' (--session-column)"),
+        (
+            "--user-column session_id --session-column x",
+            "no column 'x' (--session-column)",
+        ),
         ("--time-format dd.mm.yyyy", "does not describe a date and time"),
         ("--time-format %H:%M", "does not describe a date and time"),
         ("--time-format %Y --time-unit s", "pass one of them"),

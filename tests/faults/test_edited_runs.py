@@ -1,4 +1,5 @@
-"""Every edit of a run's config.json that makes it unusable is an error of a line, in every command that reads it."""
+"""Every edit of a run's config.json that makes it unusable is an error of a line, in every command
+that reads it."""
 
 import json
 import shutil
@@ -47,37 +48,76 @@ def refused(*arguments: object) -> None:
     assert "/run" in done.err, done.err
 
 
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in EDITS.items() for value in values])
-def test_recommend_refuses_it(trained: Path, tmp_path: Path, key: str, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(key, value) for key, values in EDITS.items() for value in values],
+)
+def test_recommend_refuses_it(
+    trained: Path, tmp_path: Path, key: str, value: Any
+) -> None:
     refused("recommend", changed(trained, tmp_path, key, value), "i1")
 
 
 @pytest.mark.parametrize("key", ["training", "dataset", "items", "model", "d"])
-def test_evaluate_and_resume_refuse_it(trained: Path, small: PreparedDataset, tmp_path: Path, key: str) -> None:
+def test_evaluate_and_resume_refuse_it(
+    trained: Path, small: PreparedDataset, tmp_path: Path, key: str
+) -> None:
     run = changed(trained, tmp_path, key, EDITS[key][0])
     refused("evaluate", run, small.path)
-    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+    settings = [
+        word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")
+    ]
     refused("train", small.path, "--out", run, "--resume", "--device", "cpu", *settings)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "null", "[]", "5", '"text"', '{"a": NaN', "[" * 100_000, '{"a":' * 100_000, "\x00", "1" * 10_000],
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "5",
+        '"text"',
+        '{"a": NaN',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "\x00",
+        "1" * 10_000,
+    ],
     ids=range(11),
 )
 def test_text_that_is_not_a_config(trained: Path, tmp_path: Path, text: str) -> None:
     refused("recommend", edited(trained, tmp_path, text), "i1")
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"../a": {}}}'])
-def test_text_that_is_not_a_list_of_checksums(trained: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        '{"files": []}',
+        '{"files": {"a": 1}}',
+        '{"files": {"../a": {}}}',
+    ],
+)
+def test_text_that_is_not_a_list_of_checksums(
+    trained: Path, tmp_path: Path, text: str
+) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "checksums.json").write_text(text)
     done = command("recommend", run, "i1")
-    assert (done.code, "checksums.json" in done.err, "Traceback" in done.err) == (2, True, False)
+    assert (done.code, "checksums.json" in done.err, "Traceback" in done.err) == (
+        2,
+        True,
+        False,
+    )
 
 
-def test_a_setting_that_is_missing_has_its_default_and_a_new_one_is_ignored(trained: Path, tmp_path: Path) -> None:
+def test_a_setting_that_is_missing_has_its_default_and_a_new_one_is_ignored(
+    trained: Path, tmp_path: Path
+) -> None:
     """Runs of earlier and of later versions."""
     config = json.loads((trained / "config.json").read_text())
     del config["dropout"]

@@ -1,4 +1,5 @@
-"""kill -9 at the moments that matter, and several processes at once: nothing is lost, mixed or left behind."""
+"""kill -9 at the moments that matter, and several processes at once: nothing is lost, mixed or left
+behind."""
 
 import json
 import signal
@@ -9,7 +10,15 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from tests.faults.forked import forked
-from tests.helpers import command, listed, slowly, small_shop, started, write_lines, write_log
+from tests.helpers import (
+    command,
+    listed,
+    slowly,
+    small_shop,
+    started,
+    write_lines,
+    write_log,
+)
 
 pytestmark = pytest.mark.process
 SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu", "--no-export")
@@ -44,8 +53,12 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "c.csv", small_shop())
 
 
-@pytest.mark.parametrize("place", [1, slowly(2), slowly(3)], ids=["first file", "second file", "third file"])
-def test_a_run_killed_while_it_begins_can_be_resumed(small: PreparedDataset, tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize(
+    "place", [1, slowly(2), slowly(3)], ids=["first file", "second file", "third file"]
+)
+def test_a_run_killed_while_it_begins_can_be_resumed(
+    small: PreparedDataset, tmp_path: Path, place: int
+) -> None:
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
     killed(f"posrec.io.files:give_name:{place}", *line)
     again = command(*line, "--resume")
@@ -53,11 +66,15 @@ def test_a_run_killed_while_it_begins_can_be_resumed(small: PreparedDataset, tmp
     assert command("recommend", tmp_path / "run", "i3").code == 0
 
 
-def test_a_run_killed_before_its_first_file_can_be_trained_again(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_file_can_be_trained_again(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
     killed("posrec.io.unfinished:remove_leftovers:1", *line)
     assert command(*line).code == 0
-    (tmp_path / "failed").mkdir()  # as a process leaves it that is killed while it removes a run that has failed
+    (
+        tmp_path / "failed"
+    ).mkdir()  # as a process leaves it that is killed while it removes a run that has failed
     (tmp_path / "failed" / "vocabulary.json").write_text("{}")
     assert command("train", small.path, "--out", tmp_path / "failed", *SMALL).code == 0
     (tmp_path / "other").mkdir()
@@ -70,8 +87,12 @@ def test_a_run_killed_before_its_first_file_can_be_trained_again(small: Prepared
 WRITER = "posrec.data.prepare.writer"
 
 
-@pytest.mark.parametrize("after", [f"{WRITER}/ArrayFile:append:1", f"{WRITER}:write_json:1"])
-def test_a_killed_prepare_leaves_no_dataset_and_the_next_one_cleans_up(log: Path, tmp_path: Path, after: str) -> None:
+@pytest.mark.parametrize(
+    "after", [f"{WRITER}/ArrayFile:append:1", f"{WRITER}:write_json:1"]
+)
+def test_a_killed_prepare_leaves_no_dataset_and_the_next_one_cleans_up(
+    log: Path, tmp_path: Path, after: str
+) -> None:
     line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
     killed(after, *line)
     (left,) = [name for name in listed(tmp_path) if name != "c.csv"]
@@ -90,16 +111,23 @@ def test_a_killed_prepare_leaves_no_dataset_and_the_next_one_cleans_up(log: Path
         slowly("pathlib/Path:rename:2"),
     ],
 )
-def test_overwriting_a_dataset_never_loses_its_name(log: Path, tmp_path: Path, after: str) -> None:
+def test_overwriting_a_dataset_never_loses_its_name(
+    log: Path, tmp_path: Path, after: str
+) -> None:
     line = ("prepare", log, "--format", "csv", "--out", tmp_path / "shop")
     assert command(*line).code == 0
     before = json.loads(command("stats", tmp_path / "shop", "--json").out)
     code = KILLED
     if "rename" in after:  # a file system that can't exchange names
-        code = "import posrec.io.folders\nposrec.io.folders.exchange = lambda *_: False\n" + code
+        code = (
+            "import posrec.io.folders\nposrec.io.folders.exchange = lambda *_: False\n"
+            + code
+        )
     done = forked(after, *line, "--overwrite", code=code)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    if after == "pathlib/Path:rename:1":  # between the two renames: the next writer restores the name
+    if (
+        after == "pathlib/Path:rename:1"
+    ):  # between the two renames: the next writer restores the name
         assert not (tmp_path / "shop").exists()
         refused = command(*line)
         assert (refused.code, "exists already" in refused.err) == (2, True)
@@ -109,17 +137,25 @@ def test_overwriting_a_dataset_never_loses_its_name(log: Path, tmp_path: Path, a
 
 
 def test_overwriting_through_a_link_keeps_the_link(log: Path, tmp_path: Path) -> None:
-    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "first").code == 0
+    assert (
+        command("prepare", log, "--format", "csv", "--out", tmp_path / "first").code
+        == 0
+    )
     (tmp_path / "shop").symlink_to(tmp_path / "first")
     longer = write_log(tmp_path / "d.csv", small_shop(60))
-    done = command("prepare", longer, "--format", "csv", "--out", tmp_path / "shop", "--overwrite")
+    done = command(
+        "prepare", longer, "--format", "csv", "--out", tmp_path / "shop", "--overwrite"
+    )
     assert done.code == 0, done.err
     assert (tmp_path / "shop").is_symlink()
-    assert json.loads(command("stats", tmp_path / "first", "--json").out)["clicks"] == 180
+    assert (
+        json.loads(command("stats", tmp_path / "first", "--json").out)["clicks"] == 180
+    )
     assert listed(tmp_path) == ["c.csv", "d.csv", "first", "shop"]
 
 
-# Two commands reach the end of their work together: both have looked whether the folder exists before either has it.
+# Two commands reach the end of their work together: both have looked whether the folder exists
+# before either has it.
 TOGETHER = """
 import os, sys, time
 from pathlib import Path
@@ -137,9 +173,19 @@ main()
 """
 
 
-def test_of_two_prepares_into_one_folder_one_succeeds(log: Path, tmp_path: Path) -> None:
+def test_of_two_prepares_into_one_folder_one_succeeds(
+    log: Path, tmp_path: Path
+) -> None:
     (tmp_path / "here").mkdir()
-    line = (tmp_path / "here", "prepare", log, "--format", "csv", "--out", tmp_path / "shop")
+    line = (
+        tmp_path / "here",
+        "prepare",
+        log,
+        "--format",
+        "csv",
+        "--out",
+        tmp_path / "shop",
+    )
     both = [started(*line, code=TOGETHER, stderr=PIPE) for _ in range(2)]
     errors = [one.communicate(timeout=240)[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 2], errors
@@ -159,14 +205,19 @@ main()
 """
 
 
-def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_run_is_trained_by_one_process_at_a_time(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
     first = started(*line, code=SLOW, stdout=PIPE, stderr=PIPE)
     assert first.stdout is not None
     assert first.stdout.readline() == "training\n"
     for _ in range(2):
         refused = command(*line, "--resume")
-        assert (refused.code, "is being written by another process" in refused.err) == (2, True)
+        assert (refused.code, "is being written by another process" in refused.err) == (
+            2,
+            True,
+        )
     first.kill()
     first.communicate()
     assert command(*line, "--resume").code == 0  # a killed process holds nothing
@@ -174,28 +225,62 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
 
 
 @pytest.mark.parametrize("out", [slowly("a.jsonl"), "a.parquet"])
-def test_a_killed_score_leaves_no_answers_and_the_next_one_cleans_up(trained: Path, tmp_path: Path, out: str) -> None:
+def test_a_killed_score_leaves_no_answers_and_the_next_one_cleans_up(
+    trained: Path, tmp_path: Path, out: str
+) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
-    killed("posrec.recommend.files.score:answers_content:1", "score", trained, sessions, tmp_path / out)
-    assert all(name == "in.jsonl" or name.startswith(f".{out}.unfinished-") for name in listed(tmp_path))
+    killed(
+        "posrec.recommend.files.score:answers_content:1",
+        "score",
+        trained,
+        sessions,
+        tmp_path / out,
+    )
+    assert all(
+        name == "in.jsonl" or name.startswith(f".{out}.unfinished-")
+        for name in listed(tmp_path)
+    )
     assert command("score", trained, sessions, tmp_path / out).code == 0
     assert listed(tmp_path) == sorted(["in.jsonl", out])
 
 
-def test_what_a_killed_export_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path) -> None:
+def test_what_a_killed_export_leaves_is_removed_by_the_next_one(
+    trained: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("faiss")
-    killed("posrec.recommend.rank.faiss_search:build:1", "export", trained, "--index", tmp_path / "a.faiss")
+    killed(
+        "posrec.recommend.rank.faiss_search:build:1",
+        "export",
+        trained,
+        "--index",
+        tmp_path / "a.faiss",
+    )
     (left,) = listed(tmp_path)
     assert left.startswith(".a.faiss.unfinished-")
     assert command("export", trained, "--index", tmp_path / "b.faiss").code == 0
     assert listed(tmp_path) == ["b.faiss"]
 
 
-def test_a_killed_evaluation_leaves_a_run_that_can_be_used(small: PreparedDataset, tmp_path: Path) -> None:
-    assert command("train", small.path, "--model", "pop", "--out", tmp_path / "run").code == 0
+def test_a_killed_evaluation_leaves_a_run_that_can_be_used(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    assert (
+        command("train", small.path, "--model", "pop", "--out", tmp_path / "run").code
+        == 0
+    )
     for place in range(1, 5):  # checksums, metrics, ranks, checksums
-        killed(f"posrec.io.files:give_name:{place}", "evaluate", tmp_path / "run", small.path)
+        killed(
+            f"posrec.io.files:give_name:{place}",
+            "evaluate",
+            tmp_path / "run",
+            small.path,
+        )
         assert command("recommend", tmp_path / "run", "i3").code == 0
     assert command("evaluate", tmp_path / "run", small.path).code == 0
     content = json.loads((tmp_path / "run" / "checksums.json").read_text())
-    assert {"metrics.json", "ranks.npy", "popularity.npy", "model.safetensors"} <= content["files"].keys()
+    assert {
+        "metrics.json",
+        "ranks.npy",
+        "popularity.npy",
+        "model.safetensors",
+    } <= content["files"].keys()

@@ -25,11 +25,18 @@ main()
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads how much the process has from /proc")
-@pytest.mark.parametrize(
-    ("batch_size", "d"), [(100, 8000), (50_000, 512)], ids=["no room for the weights", "no room for a step"]
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="reads how much the process has from /proc",
 )
-def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: int) -> None:
+@pytest.mark.parametrize(
+    ("batch_size", "d"),
+    [(100, 8000), (50_000, 512)],
+    ids=["no room for the weights", "no room for a step"],
+)
+def test_too_large_a_run_says_what_to_lower(
+    tmp_path: Path, batch_size: int, d: int
+) -> None:
     data = chain_shop(tmp_path, seed=0, sessions=5000)
     words = ["--set", f"batch_size={batch_size}", "--set", f"d={d}", "--device", "cpu"]
     done = forked("train", data.path, "--out", tmp_path / "run", *words, code=LIMITED)
@@ -41,8 +48,18 @@ def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: 
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shapes cannot"), out_of_memory_hint("lower it"):
+    with (
+        pytest.raises(RuntimeError, match="shapes cannot"),
+        out_of_memory_hint("lower it"),
+    ):
         torch.ones(2, 3) @ torch.ones(2, 3)
-    for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("std::bad_alloc")):
-        with pytest.raises(InputError, match="lower it"), out_of_memory_hint("lower it"):
+    for error in (
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("std::bad_alloc"),
+    ):
+        with (
+            pytest.raises(InputError, match="lower it"),
+            out_of_memory_hint("lower it"),
+        ):
             raise error

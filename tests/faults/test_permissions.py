@@ -1,4 +1,5 @@
-"""What a user makes another may read as far as the umask allows, and a file that can't be read is named as such."""
+"""What a user makes another may read as far as the umask allows, and a file that can't be read is
+named as such."""
 
 import shutil
 import subprocess
@@ -18,7 +19,9 @@ NOBODY = 65534
 
 @pytest.mark.process
 @pytest.mark.parametrize("umask", [slowly(0o022), slowly(0o002), 0o077], ids=oct)
-def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
+def test_every_file_has_the_mode_that_the_umask_leaves(
+    tmp_path: Path, umask: int
+) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
     out = tmp_path / "out"
@@ -33,7 +36,11 @@ def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: in
         done = forked(*line, before=f"import os\nos.umask({umask})\n")
         assert done.returncode == 0, done.stderr
     modes = {path: path.stat().st_mode & 0o777 for path in [out, *out.rglob("*")]}
-    wrong = {path: oct(mode) for path, mode in modes.items() if mode != (0o777 if path.is_dir() else 0o666) & ~umask}
+    wrong = {
+        path: oct(mode)
+        for path, mode in modes.items()
+        if mode != (0o777 if path.is_dir() else 0o666) & ~umask
+    }
     assert wrong == {}
     assert len(modes) > 20
 
@@ -78,17 +85,26 @@ def shared(trained: Path, small: PreparedDataset) -> Iterator[Path]:
 )
 def test_a_file_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
     (shared / name).chmod(0)
-    line = ("recommend", shared / "run", "i3") if name.startswith("run") else ("stats", shared / "shop")
+    line = (
+        ("recommend", shared / "run", "i3")
+        if name.startswith("run")
+        else ("stats", shared / "shop")
+    )
     refused(as_nobody(*line), f"{name} can't be read: Permission denied")
 
 
 @pytest.mark.process
-def test_a_run_of_another_user_is_read_unless_its_folder_is_closed(shared: Path) -> None:
+def test_a_run_of_another_user_is_read_unless_its_folder_is_closed(
+    shared: Path,
+) -> None:
     done = as_nobody("recommend", shared / "run", "i3", "-k", 2)
     assert done.returncode == 0, done.stderr
     (shared / "run").chmod(0o644)
     try:
-        refused(as_nobody("recommend", shared / "run", "i3"), "a folder on the way to it is closed")
+        refused(
+            as_nobody("recommend", shared / "run", "i3"),
+            "a folder on the way to it is closed",
+        )
     finally:
         (shared / "run").chmod(0o755)
 

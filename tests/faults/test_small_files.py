@@ -1,4 +1,5 @@
-"""Small files that ask for gigabytes are refused, in a line, before the memory or the time is spent."""
+"""Small files that ask for gigabytes are refused, in a line, before the memory or the time is
+spent."""
 
 import gzip
 import json
@@ -46,12 +47,17 @@ def lines_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def line_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A line of 2 GiB in 2 MB."""
     bomb = tmp_path_factory.mktemp("bomb") / "a.jsonl.gz"
-    bomb.write_bytes(gzip.compress(b"[1]\n[2]\n") + gzip.compress(b"x" * (8 << 20)) * 256)
+    bomb.write_bytes(
+        gzip.compress(b"[1]\n[2]\n") + gzip.compress(b"x" * (8 << 20)) * 256
+    )
     return bomb
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("line", ["prepare BOMB --format csv --out OUT", "prepare LOG --items BOMB --out OUT"])
+@pytest.mark.parametrize(
+    "line",
+    ["prepare BOMB --format csv --out OUT", "prepare LOG --items BOMB --out OUT"],
+)
 def test_repeated_lines(lines_bomb: Path, tmp_path: Path, line: str) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     named = {"BOMB": lines_bomb, "LOG": log, "OUT": tmp_path / "out"}
@@ -61,8 +67,17 @@ def test_repeated_lines(lines_bomb: Path, tmp_path: Path, line: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("format", ["csv", "sessions", "otto", None])
-def test_a_line_without_an_end(line_bomb: Path, trained: Path, tmp_path: Path, format: str | None) -> None:
-    line: tuple[object, ...] = ("prepare", line_bomb, "--format", format, "--out", tmp_path / "out")
+def test_a_line_without_an_end(
+    line_bomb: Path, trained: Path, tmp_path: Path, format: str | None
+) -> None:
+    line: tuple[object, ...] = (
+        "prepare",
+        line_bomb,
+        "--format",
+        format,
+        "--out",
+        tmp_path / "out",
+    )
     if format is None:  # sessions to score
         line = ("score", trained, line_bomb, tmp_path / "out.jsonl")
     refused(*line, says="a.jsonl.gz, line 3: the line is longer than 16 MiB")
@@ -73,10 +88,19 @@ STORED = b"]r\x00\x00\x00\x40."
 SHARED = b"](](" + b"K\x01" * 100_000 + b"eq\x01" + b"h\x01" * 100_000 + b"e."
 PICKLES = {
     "a far index": (STORED, "it stores something at index 1073741824"),
-    "a far index, as text": (b"(lp999999999\n.", "it stores something at index 999999999"),
-    "a far text": (b"\x80\x04\x8d\xff\xff\xff\xff\x0f\0\0\0x.", "is not a pickle of plain lists and ints"),
+    "a far index, as text": (
+        b"(lp999999999\n.",
+        "it stores something at index 999999999",
+    ),
+    "a far text": (
+        b"\x80\x04\x8d\xff\xff\xff\xff\x0f\0\0\0x.",
+        "is not a pickle of plain lists and ints",
+    ),
     "one session many times": (SHARED, "it repeats the same list too often"),
-    "many times in a pair": (b"(" + SHARED[:-1] + b"]t.", "it repeats the same list too often"),
+    "many times in a pair": (
+        b"(" + SHARED[:-1] + b"]t.",
+        "it repeats the same list too often",
+    ),
 }
 
 
@@ -85,12 +109,22 @@ PICKLES = {
 def test_pickles(tmp_path: Path, what: str) -> None:
     content, says = PICKLES[what]
     (tmp_path / "a").write_bytes(content)
-    refused("prepare", tmp_path / "a", "--format", "srgnn", "--out", tmp_path / "out", says=says)
+    refused(
+        "prepare",
+        tmp_path / "a",
+        "--format",
+        "srgnn",
+        "--out",
+        tmp_path / "out",
+        says=says,
+    )
 
 
 @pytest.mark.parametrize("sessions", [300, 5000, 70_000])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickles_of_many_sessions_are_still_read(tmp_path: Path, sessions: int, protocol: int) -> None:
+def test_pickles_of_many_sessions_are_still_read(
+    tmp_path: Path, sessions: int, protocol: int
+) -> None:
     """Their indices grow with the number of sessions."""
     content = [[number, 70_000 + number, 1 << 40] for number in range(sessions)]
     (tmp_path / "a").write_bytes(pickle.dumps(content, protocol))
@@ -98,8 +132,12 @@ def test_pickles_of_many_sessions_are_still_read(tmp_path: Path, sessions: int, 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("change", [{"items": 20_000_000}, {"d": 10_000_000}, {"items": 30, "d": 2**40}])
-def test_a_config_that_asks_for_a_huge_model(trained: Path, tmp_path: Path, change: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"items": 20_000_000}, {"d": 10_000_000}, {"items": 30, "d": 2**40}]
+)
+def test_a_config_that_asks_for_a_huge_model(
+    trained: Path, tmp_path: Path, change: dict[str, int]
+) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, **change}))
@@ -108,9 +146,13 @@ def test_a_config_that_asks_for_a_huge_model(trained: Path, tmp_path: Path, chan
 
 
 @pytest.mark.process
-def test_an_array_whose_header_announces_more_than_the_file_holds(trained: Path, tmp_path: Path) -> None:
+def test_an_array_whose_header_announces_more_than_the_file_holds(
+    trained: Path, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     content = (run / "popularity.npy").read_bytes()
-    (run / "popularity.npy").write_bytes(content.replace(b"(30,), }        ", b"(30000000000,), }", 1)[: len(content)])
+    (run / "popularity.npy").write_bytes(
+        content.replace(b"(30,), }        ", b"(30000000000,), }", 1)[: len(content)]
+    )
     update_checksums(run)
     refused("recommend", run, "i1", says="popularity.npy")

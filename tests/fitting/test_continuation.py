@@ -32,16 +32,23 @@ class ThreeWeights(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.bias = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2))
+        self.table = nn.Parameter(torch.ones(2, 3))
+        self.bias = nn.Parameter(torch.ones(2))
         self.scale = nn.Parameter(torch.tensor(1.0))
 
 
 @pytest.fixture(scope="module")
-def tomorrow(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+def tomorrow(
+    small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
+) -> PreparedDataset:
     """The sessions of `small`, and ten later ones with the new item x."""
     later = [["i1", "i2", "x", "i3"]] * 10
     folder = tmp_path_factory.mktemp("tomorrow") / "data"
-    return write_dataset(folder, [*raw(small.train, small.vocabulary), *later], raw(small.test, small.vocabulary))
+    return write_dataset(
+        folder,
+        [*raw(small.train, small.vocabulary), *later],
+        raw(small.test, small.vocabulary),
+    )
 
 
 def kept_by(run: Run) -> Continuation:
@@ -72,26 +79,44 @@ def test_second_moments_are_kept_as_means_of_rows() -> None:
     assert torch.allclose(1 - model.table, step.expand(2, 3), rtol=0.01)
 
 
-def test_a_run_keeps_them_and_a_copy_does_too(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_run_keeps_them_and_a_copy_does_too(
+    trained: Path, small: PreparedDataset, tmp_path: Path
+) -> None:
     run = load_run(trained)
     kept = kept_by(run)
     assert kept.trained_until == int(small.train.times.max())
-    assert kept.moments["embedding.weight"].shape == run.model.state_dict()["embedding.weight"].shape[:1]
+    assert (
+        kept.moments["embedding.weight"].shape
+        == run.model.state_dict()["embedding.weight"].shape[:1]
+    )
     assert (kept.moments["embedding.weight"][: small.train_items] > 0).all()
     posrec.Recommender(run).save(tmp_path / "copy")
     copied = kept_by(load_run(tmp_path / "copy"))
-    assert torch.equal(copied.moments["embedding.weight"], kept.moments["embedding.weight"])
+    assert torch.equal(
+        copied.moments["embedding.weight"], kept.moments["embedding.weight"]
+    )
 
 
-def test_validation_sessions_are_not_seen_under_early_stopping(small: PreparedDataset, tmp_path: Path) -> None:
+def test_validation_sessions_are_not_seen_under_early_stopping(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     settings = {"d": 8, "epochs": 1, "batch_size": 64, "protocol": "early-stop"}
     run, _ = fitted(small, "stamp", tmp_path / "run", settings)
-    assert kept_by(run).trained_until == int(small.fitting.times[-1]) < int(small.train.times[-1])
+    assert (
+        kept_by(run).trained_until
+        == int(small.fitting.times[-1])
+        < int(small.train.times[-1])
+    )
 
 
-def test_a_file_without_its_time_is_refused(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
+def test_a_file_without_its_time_is_refused(
+    trained: Path, tomorrow: PreparedDataset, tmp_path: Path
+) -> None:
     run = replace(load_run(trained), continuation=({}, {}))
-    with pytest.raises(InputError, match=r"continuation.safetensors has no trained_until; it is damaged"):
+    with pytest.raises(
+        InputError,
+        match=r"continuation.safetensors has no trained_until; it is damaged",
+    ):
         fitted(tomorrow, None, tmp_path / "run", {}, start_from=run)
     assert not (tmp_path / "run").exists()
 
@@ -100,12 +125,17 @@ def test_moments_follow_their_items(trained: Path, tomorrow: PreparedDataset) ->
     run = load_run(trained)
     assert run.continuation is not None
     tensors, about = run.continuation
-    moments = {**tensors, "embedding.weight": torch.arange(1.0, 33)}  # 30 items and two rows more
+    moments = {
+        **tensors,
+        "embedding.weight": torch.arange(1.0, 33),
+    }  # 30 items and two rows more
     run = replace(run, continuation=(moments, about))
     model = MODELS["posrec"].build(tomorrow.train_items, run.model.config)
     assert isinstance(model, SessionModel)
     optimizer = make_optimizer(model, Settings(), CPU)
-    WarmStart(run, tomorrow.vocabulary, tomorrow.train_items).set_moments(model, optimizer)
+    WarmStart(run, tomorrow.vocabulary, tomorrow.train_items).set_moments(
+        model, optimizer
+    )
     found = optimizer.state[model.embedding.weight]["exp_avg_sq"][:, 0]  # type: ignore[union-attr, index]
     for item in ("i0", "i17", "i29"):
         assert found[tomorrow.vocabulary.index(item) - 1] == run.vocabulary.index(item)
@@ -121,17 +151,26 @@ class Clicked(SessionModel):
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: torch.Tensor, offsets: torch.Tensor) -> None:
-        self.clicks.copy_(torch.bincount(items[offsets[0] : offsets[-1]], minlength=self.items + 1)[1:])  # type: ignore[operator]
+        self.clicks.copy_(
+            torch.bincount(items[offsets[0] : offsets[-1]], minlength=self.items + 1)[
+                1:
+            ]
+        )  # type: ignore[operator]
 
     def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
         return self.embedding.look_up(batch.items).sum(1)
 
 
-def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(tmp_path: Path) -> None:
+def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(
+    tmp_path: Path,
+) -> None:
     """Both datasets have three items, in another order."""
-    spec, settings = ModelSpec(Clicked, MODELS["bprmf"].config, "counts"), {"d": 4, "epochs": 1, "max_length": 5}
+    spec = ModelSpec(Clicked, MODELS["bprmf"].config, "counts")
+    settings = {"d": 4, "epochs": 1, "max_length": 5}
     first = write_dataset(tmp_path / "first", [["a", "b", "a", "c"]] * 3, [["a", "b"]])
-    second = write_dataset(tmp_path / "second", [["c", "b", "c", "c", "a"]] * 4, [["a", "b"]])
+    second = write_dataset(
+        tmp_path / "second", [["c", "b", "c", "c", "a"]] * 4, [["a", "b"]]
+    )
     before, _ = fitted(first, spec, tmp_path / "before", settings)
     after, _ = fitted(second, spec, tmp_path / "after", {}, start_from=before)
     assert before.model.state_dict()["clicks"].tolist() == [6, 3, 3]
@@ -139,8 +178,11 @@ def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(tmp_p
 
 
 def test_samples_after_a_time() -> None:
-    """Sessions of 3, 2 and 4 clicks; the third began before the second, as in a log in order of the last clicks."""
-    items, offsets, times = torch.arange(9), torch.tensor([0, 3, 5, 9]), torch.tensor([10, 30, 20])
+    """Sessions of 3, 2 and 4 clicks; the third began before the second, as in a log in order of the
+    last clicks."""
+    items = torch.arange(9)
+    offsets = torch.tensor([0, 3, 5, 9])
+    times = torch.tensor([10, 30, 20])
     every = SessionDataset(items, offsets, times)
     assert every.begun_after(9).tolist() == [True] * 6
     assert every.begun_after(10).tolist() == [False, False, True, True, True, True]
@@ -149,7 +191,9 @@ def test_samples_after_a_time() -> None:
     assert some.begun_after(20).tolist() == [False, True, False]
 
 
-def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_run_is_trained_until_its_latest_session_began(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     times = small.train.times.clone()
     times[-1] = 0  # it began first and ended last
     data = replace(small, train=replace(small.train, times=times))
@@ -158,18 +202,39 @@ def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset,
     assert not data.train.begun_after(kept_by(run).trained_until).any()
 
 
-def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
-    """Ten new sessions of four clicks are 30 samples; with one other for each, an epoch has two batches of 32."""
+def test_a_night_trains_on_what_is_new(
+    trained: Path, tomorrow: PreparedDataset, tmp_path: Path
+) -> None:
+    """Ten new sessions of four clicks are 30 samples; with one other for each, an epoch has two
+    batches of 32."""
     progress = RecordingProgress()
-    run, _ = fitted(tomorrow, None, tmp_path / "run", {}, start_from=trained, progress=progress)
+    run, _ = fitted(
+        tomorrow, None, tmp_path / "run", {}, start_from=trained, progress=progress
+    )
     total = len(tomorrow.train)
-    assert f"30 of {total:,} samples are new; an epoch has them and 30 others" in progress.messages
-    log = [line for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines() if '"loss"' in line]
+    assert (
+        f"30 of {total:,} samples are new; an epoch has them and 30 others"
+        in progress.messages
+    )
+    log = [
+        line
+        for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+        if '"loss"' in line
+    ]
     assert len(log) == 8
     assert all('"steps": 2' in line for line in log)
     later = RecordingProgress()
-    fitted(tomorrow, None, tmp_path / "again", {"epochs": 1}, start_from=run, progress=later)
-    assert not any("samples are new" in message for message in later.messages)  # nothing is new: all sessions are used
+    fitted(
+        tomorrow,
+        None,
+        tmp_path / "again",
+        {"epochs": 1},
+        start_from=run,
+        progress=later,
+    )
+    assert not any(
+        "samples are new" in message for message in later.messages
+    )  # nothing is new: all sessions are used
     steps = -(-total // 32)
     assert f'"steps": {steps}' in (tmp_path / "again" / "log.jsonl").read_text()
 
@@ -182,8 +247,20 @@ def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(
     bare = replace(run, continuation=({}, run.continuation[1]))
     moved = {}
     for name, start in (("kept", run), ("bare", bare)):
-        out, _ = fitted(tomorrow, None, tmp_path / name, {"replay": 0, "epochs": 3}, start_from=start)
-        moved[name] = torch.stack([vector(out, f"i{n}") - vector(run, f"i{n}") for n in range(8, 30)]).abs().mean()
+        out, _ = fitted(
+            tomorrow,
+            None,
+            tmp_path / name,
+            {"replay": 0, "epochs": 3},
+            start_from=start,
+        )
+        moved[name] = (
+            torch.stack(
+                [vector(out, f"i{n}") - vector(run, f"i{n}") for n in range(8, 30)]
+            )
+            .abs()
+            .mean()
+        )
     assert moved["kept"] < 0.5 * moved["bare"]
 
 

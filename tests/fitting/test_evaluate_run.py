@@ -1,4 +1,5 @@
-"""A run is not evaluated on sessions that it was trained on; one whose evaluation was interrupted is complete."""
+"""A run is not evaluated on sessions that it was trained on; one whose evaluation was interrupted
+is complete."""
 
 from pathlib import Path
 
@@ -60,8 +61,19 @@ def test_a_run_that_was_interrupted_in_its_evaluation(tmp_path: Path) -> None:
     done = command("recommend", tmp_path / "run", "i3")
     assert done.code == 0, done.err
     whole, _ = fitted(data, "coclick", tmp_path / "whole")
-    done = command("train", data.path, "--model", "coclick", "--out", tmp_path / "run", "--resume", "--no-export")
+    done = command(
+        "train",
+        data.path,
+        "--model",
+        "coclick",
+        "--out",
+        tmp_path / "run",
+        "--resume",
+        "--no-export",
+    )
     assert done.code == 0, done.err
     for name in ("ranks.npy", "metrics.json", "model.safetensors"):
-        assert (tmp_path / "run" / name).read_bytes() == (whole.path / name).read_bytes()
+        assert (tmp_path / "run" / name).read_bytes() == (
+            whole.path / name
+        ).read_bytes()
     assert load_run(tmp_path / "run").metrics is not None

@@ -1,4 +1,5 @@
-"""Captured and compiled steps do what eager steps do, for every trained model. Skipped without a GPU."""
+"""Captured and compiled steps do what eager steps do, for every trained model. Skipped without a
+GPU."""
 
 from dataclasses import fields, replace
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-ITEMS, BATCH, LONGEST = 30, 20, 6
+ITEMS = 30
+BATCH = 20
+LONGEST = 6
 RATE = 0.003  # at 0.01, a change of the tenth bit grows to 1 % of GC-SAN's and SASRec's loss within 30 steps
 TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 
@@ -28,20 +31,27 @@ def sessions() -> SessionDataset:
     random = torch.Generator().manual_seed(0)
     lengths = torch.randint(2, 9, (200,), generator=random)
     offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
-    items = torch.randint(1, ITEMS + 1, (int(offsets[-1]),), generator=random, dtype=torch.int32)
+    items = torch.randint(
+        1, ITEMS + 1, (int(offsets[-1]),), generator=random, dtype=torch.int32
+    )
     return SessionDataset(items, offsets, torch.arange(200))
 
 
 def stepper(kind: type[Stepper], name: str, loss: Loss) -> Stepper:
     torch.manual_seed(0)
     spec = MODELS[name]
-    without = {field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name}
+    without = {
+        field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name
+    }
     model = spec.build(ITEMS, replace(spec.config(), **without))
     model.count(sessions().items, sessions().offsets)
     model.cuda().train()
     rate = torch.tensor(RATE, device="cuda")
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=1e-5, fused=True, capturable=True)
-    longest, samples = min(LONGEST, model.config.max_length), sessions().to("cuda")
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=rate, weight_decay=1e-5, fused=True, capturable=True
+    )
+    longest = min(LONGEST, model.config.max_length)
+    samples = sessions().to("cuda")
     weights = torch.ones(len(samples))
     if model.is_causal:
         batches: Batches = PassBatches(samples, weights, BATCH, longest, longest // 2)
@@ -56,14 +66,21 @@ def test_captured_steps_are_the_eager_ones(name: str, precision: str) -> None:
     """With the kernel of the softmax, whose products are rounded to ten bits, and without."""
     torch.set_float32_matmul_precision(precision)
     loss = softmax_loss(ITEMS)
-    compare(stepper(Stepper, name, loss), stepper(CapturedStepper, name, loss), 2e-2 if precision == "high" else 5e-3)
+    compare(
+        stepper(Stepper, name, loss),
+        stepper(CapturedStepper, name, loss),
+        2e-2 if precision == "high" else 5e-3,
+    )
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_an_evaluation_between_captured_steps_leaves_the_weights_where_they_are(name: str) -> None:
+def test_an_evaluation_between_captured_steps_leaves_the_weights_where_they_are(
+    name: str,
+) -> None:
     """Captured steps change the memory in which the weights were when they were captured."""
     captured = stepper(CapturedStepper, name, softmax_loss(ITEMS))
-    model, data = captured.model, SimpleNamespace(train=sessions())
+    model = captured.model
+    data = SimpleNamespace(train=sessions())
     places = [weights.data_ptr() for weights in model.parameters()]
     evaluate_on(model, data, sessions(), torch.device("cuda"), SilentProgress())  # type: ignore[arg-type]
     assert [weights.data_ptr() for weights in model.parameters()] == places
@@ -75,21 +92,30 @@ def compare(eager: Stepper, captured: Stepper, tolerance: float) -> None:
     first = weights_of(eager)
     captured.capture(128, BATCH)
     random = torch.Generator().manual_seed(1)
-    units = torch.randint(len(captured.batches.samples_of_units), (4 * (STEPS_AT_ONCE + 1) * BATCH,), generator=random)
+    units = torch.randint(
+        len(captured.batches.samples_of_units),
+        (4 * (STEPS_AT_ONCE + 1) * BATCH,),
+        generator=random,
+    )
     batches = captured.batches.arrange(units, random)[: STEPS_AT_ONCE + 1].cuda()
     batches[-1, -5:] = -1
-    eager.capacity = 128  # on a GPU an eager step does not wait for the number of clicks either
+    eager.capacity = (
+        128  # on a GPU an eager step does not wait for the number of clicks either
+    )
     for part in (batches[:-1], batches[-1:]):
         expected = eager.run(part)
         assert torch.allclose(captured.run(part), expected, rtol=tolerance)
-    change, captured_change = weights_of(eager) - first, weights_of(captured) - first
+    change = weights_of(eager) - first
+    captured_change = weights_of(captured) - first
     # Rounding products to ten bits makes them differ by up to 0.056 (SASRec, on an H200).
     assert (change - captured_change).norm() < 0.15 * change.norm()
 
 
 def weights_of(stepper: Stepper) -> torch.Tensor:
     """All weights in one vector."""
-    return torch.cat([parameter.detach().flatten() for parameter in stepper.model.parameters()])
+    return torch.cat(
+        [parameter.detach().flatten() for parameter in stepper.model.parameters()]
+    )
 
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)
@@ -101,16 +127,23 @@ def test_each_replay_draws_other_negatives(name: str) -> None:
     captured.capture(128, BATCH)
     captured.optimizer.param_groups[0]["lr"].zero_()
     batch = torch.arange(BATCH, device="cuda")[None]
-    first, second = captured.run(batch), captured.run(batch)
+    first = captured.run(batch)
+    second = captured.run(batch)
     assert first.isfinite().all()
     assert not torch.equal(first, second)
 
 
 def test_batches_and_graphs_are_the_same_on_both_devices() -> None:
-    data, ids = sessions(), torch.arange(300)
-    here, there = collate(data, ids, LONGEST), collate(data.to("cuda"), ids.cuda(), LONGEST)
+    data = sessions()
+    ids = torch.arange(300)
+    here = collate(data, ids, LONGEST)
+    there = collate(data.to("cuda"), ids.cuda(), LONGEST)
     assert torch.equal(here.items, there.items.cpu())
     assert torch.equal(here.lengths, there.lengths.cpu())
     theirs = vars(there.build_graph())
     for name, value in vars(here.build_graph()).items():
-        assert value is None if theirs[name] is None else torch.equal(value, theirs[name].cpu()), name
+        assert (
+            value is None
+            if theirs[name] is None
+            else torch.equal(value, theirs[name].cpu())
+        ), name

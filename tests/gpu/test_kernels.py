@@ -12,7 +12,9 @@ from posrec.kernels.limits import MANY_SESSIONS
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 FEW = [3, 1, 20, 7]  # rows of each session
-MANY = FEW * (MANY_SESSIONS // len(FEW))  # short sessions and long ones have a launch each
+MANY = FEW * (
+    MANY_SESSIONS // len(FEW)
+)  # short sessions and long ones have a launch each
 SPARE = 9  # rows that belong to no session
 
 
@@ -46,7 +48,8 @@ def test_distances(longest: int) -> None:
     lengths = torch.randint(1, longest + 1, (300,))
     for choices in (2, longest // 2 + 1, 10 * longest):
         items = torch.randint(1, choices + 1, (300, longest))
-        expected, found = build_graph(items, lengths).distances, build_graph(items.cuda(), lengths.cuda()).distances
+        expected = build_graph(items, lengths).distances
+        found = build_graph(items.cuda(), lengths.cuda()).distances
         assert expected is not None
         assert found is not None
         assert torch.equal(found.cpu(), expected)
@@ -59,19 +62,35 @@ def test_attention(d: int, heads: int, causal: bool, counts: list[int]) -> None:
     from posrec.kernels.attention import attention
 
     total = sum(counts)
-    rows, upstream = random(total + SPARE, 3 * d), random(total + SPARE, d)
-    ours = attention(*split(rows), None, begins(counts), begins(counts)[:1], heads, max(counts), causal, 0.0)[0]
+    rows = random(total + SPARE, 3 * d)
+    upstream = random(total + SPARE, d)
+    ours = attention(
+        *split(rows),
+        None,
+        begins(counts),
+        begins(counts)[:1],
+        heads,
+        max(counts),
+        causal,
+        0.0,
+    )[0]
     parts = []
     for session in rows[:total].split(counts):
-        queries, keys, values = session.view(len(session), 3, heads, -1).permute(1, 2, 0, 3)
+        queries, keys, values = session.view(len(session), 3, heads, -1).permute(
+            1, 2, 0, 3
+        )
         logits = queries @ keys.mT / math.sqrt(d // heads)
         if causal:
-            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), -math.inf)
+            logits = logits.masked_fill(
+                torch.ones_like(logits).triu(1).bool(), -math.inf
+            )
         parts.append((logits.softmax(-1) @ values).transpose(0, 1).flatten(1))
     plain = torch.cat(parts)
     assert close(ours[:total], plain)
     assert not ours[total:].any()
-    assert close(gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0])
+    assert close(
+        gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0]
+    )
 
 
 def split(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,9 +100,14 @@ def split(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("askers", [1, 2])
-@pytest.mark.parametrize(("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)])
-def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: int, monkeypatch) -> None:
-    """A causal layer by the kernel and without it: values and all gradients, with unused rows and empty sessions."""
+@pytest.mark.parametrize(
+    ("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)]
+)
+def test_causal_attention_by_distance(
+    d: int, heads: int, longest: int, askers: int, monkeypatch
+) -> None:
+    """A causal layer by the kernel and without it: values and all gradients, with unused rows and
+    empty sessions."""
     from posrec.models import session_reader
     from posrec.models.seen_clicks import every_click
     from posrec.nn.packing import pack_many
@@ -92,12 +116,17 @@ def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: 
     torch.manual_seed(0)
     lengths = torch.randint(0, longest + 1, (40,), device="cuda")
     lengths[0] = longest
-    (packing,) = pack_many(torch.arange(longest, device="cuda") < lengths[:, None], 40 * longest, 40)
-    clicks, rows = every_click(packing), 40 * longest
+    (packing,) = pack_many(
+        torch.arange(longest, device="cuda") < lengths[:, None], 40 * longest, 40
+    )
+    clicks = every_click(packing)
+    rows = 40 * longest
     layer = session_reader.CausalLayer(d, heads, 4 * d).cuda()
     torch.nn.init.normal_(layer.same_item)
-    x, y = torch.randn(rows, askers, d, device="cuda"), torch.randn(rows, d, device="cuda")
-    backward, bias = torch.randn(longest, d, device="cuda"), torch.randn(heads, longest, device="cuda")
+    x = torch.randn(rows, askers, d, device="cuda")
+    y = torch.randn(rows, d, device="cuda")
+    backward = torch.randn(longest, d, device="cuda")
+    bias = torch.randn(heads, longest, device="cuda")
     inputs = [one.requires_grad_() for one in (x, y, backward, bias)]
     same = (torch.rand(rows, askers, longest, device="cuda") < 0.2).float()
     factor = torch.randn(rows, askers, d, device="cuda") * packing.used[:, None, None]
@@ -105,28 +134,52 @@ def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: 
     for has_kernel in (True, False):
         if not has_kernel:
             monkeypatch.setattr(session_reader, "has_kernel", lambda *_: False)
-        result = layer(x, same, layer.project(y, backward, bias), clicks, packing) * packing.used[:, None, None]
-        attending = [layer.same_item, *layer.queries_keys_values.parameters(), *layer.out.parameters()]
-        found.append([result.detach(), *torch.autograd.grad((result * factor).sum(), [*inputs, *attending])])
+        result = (
+            layer(x, same, layer.project(y, backward, bias), clicks, packing)
+            * packing.used[:, None, None]
+        )
+        attending = [
+            layer.same_item,
+            *layer.queries_keys_values.parameters(),
+            *layer.out.parameters(),
+        ]
+        found.append(
+            [
+                result.detach(),
+                *torch.autograd.grad((result * factor).sum(), [*inputs, *attending]),
+            ]
+        )
     for ours, theirs in zip(*found, strict=True):
         assert (ours - theirs).norm() < 1e-4 * theirs.norm()
 
 
 @pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
-def test_dropout_of_attention_is_the_same_backward_and_averages_out(counts: list[int]) -> None:
+def test_dropout_of_attention_is_the_same_backward_and_averages_out(
+    counts: list[int],
+) -> None:
     from posrec.kernels.attention import attention
 
     rows = random(sum(counts), 300)
     seeds = torch.arange(300, device="cuda")[:, None]
     with torch.no_grad():
         outcomes = torch.stack(
-            [attention(*split(rows), None, begins(counts), seed, 2, max(counts), False, 0.3)[0] for seed in seeds]
+            [
+                attention(
+                    *split(rows), None, begins(counts), seed, 2, max(counts), False, 0.3
+                )[0]
+                for seed in seeds
+            ]
         )
-    whole = attention(*split(rows), None, begins(counts), seeds[0], 2, max(counts), False, 0.0)[0]
+    whole = attention(
+        *split(rows), None, begins(counts), seeds[0], 2, max(counts), False, 0.0
+    )[0]
     assert not torch.equal(outcomes[0], outcomes[1])
     assert (outcomes.mean(0) - whole).abs().mean() < 0.1 * whole.abs().mean()
-    # It is linear in the values, so the gradient of the values gives the outcome back where the mask is the same.
-    ours = attention(*split(rows), None, begins(counts), seeds[3], 2, max(counts), False, 0.3)[0]
+    # It is linear in the values, so the gradient of the values gives the outcome back where the
+    # mask is the same.
+    ours = attention(
+        *split(rows), None, begins(counts), seeds[3], 2, max(counts), False, 0.3
+    )[0]
     upstream = random(sum(counts), 100)
     (gradient,) = gradients(ours, upstream, rows)
     back, forth = (
@@ -140,32 +193,44 @@ def test_dropout_of_attention_is_the_same_backward_and_averages_out(counts: list
 def test_smoothing(d: int) -> None:
     from posrec.kernels.smoothing import smooth
 
-    rows, entries = 50, torch.randint(0, 30, (50,))
+    rows = 50
+    entries = torch.randint(0, 30, (50,))
     entries[3] = 0  # a row without neighbours
     row = torch.repeat_interleave(torch.arange(rows), entries)
-    columns, values = torch.randint(rows, (len(row),)), torch.rand(len(row))
-    near = torch.zeros(rows, rows).index_put((row, columns), values, accumulate=True).cuda()
+    columns = torch.randint(rows, (len(row),))
+    values = torch.rand(len(row))
+    near = (
+        torch.zeros(rows, rows)
+        .index_put((row, columns), values, accumulate=True)
+        .cuda()
+    )
     table = torch.randn(rows, d, device="cuda")
     offsets = functional.pad(entries.cumsum(0), (1, 0))
     ours = smooth(table, 0.3, offsets.cuda(), columns.cuda(), values.cuda())
     assert close(ours, table + 0.3 * near @ table)
 
 
-@pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 779, 216)])
+@pytest.mark.parametrize(
+    ("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 779, 216)]
+)
 def test_cross_entropy(batch: int, items: int, d: int) -> None:
     """Factors are rounded to the ten bits of half precision."""
     from posrec.kernels.softmax import cross_entropy
 
-    sessions, table = random(batch, d), (0.3 * torch.randn(items + 5, d, device="cuda")).requires_grad_()
-    targets, shares = torch.randint(items, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
+    sessions = random(batch, d)
+    table = (0.3 * torch.randn(items + 5, d, device="cuda")).requires_grad_()
+    targets = torch.randint(items, (batch,), device="cuda")
+    shares = torch.rand(batch, device="cuda") / batch
     shares[0] = 0
-    ours, plain = (
-        cross_entropy(sessions, table, targets, items),
-        functional.cross_entropy(sessions @ table[:items].T, targets, reduction="none"),
+    ours = cross_entropy(sessions, table, targets, items)
+    plain = functional.cross_entropy(
+        sessions @ table[:items].T, targets, reduction="none"
     )
     assert torch.allclose(ours, plain, rtol=2e-3, atol=2e-3)
     for mine, theirs in zip(
-        gradients(ours, shares, sessions, table), gradients(plain, shares, sessions, table), strict=True
+        gradients(ours, shares, sessions, table),
+        gradients(plain, shares, sessions, table),
+        strict=True,
     ):
         assert (mine - theirs).norm() < 2e-3 * theirs.norm()
 
@@ -176,15 +241,23 @@ def test_softmax_without_a_kernel(chunk: int | None, bf16: bool) -> None:
     """In single precision, in bf16, and for catalogues whose scores are computed in chunks."""
     from posrec.training.softmax import softmax_loss
 
-    batch, items, d = 50, 779, 64
-    sessions, table = random(batch, d), (0.3 * torch.randn(items + 5, d, device="cuda")).requires_grad_()
-    targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda")
+    batch = 50
+    items = 779
+    d = 64
+    sessions = random(batch, d)
+    table = (0.3 * torch.randn(items + 5, d, device="cuda")).requires_grad_()
+    targets = torch.randint(1, items + 1, (batch,), device="cuda")
+    shares = torch.rand(batch, device="cuda")
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         ours = softmax_loss(items, chunk)(sessions, table, targets)
-    plain = functional.cross_entropy(sessions @ table[:items].T, targets - 1, reduction="none")
+    plain = functional.cross_entropy(
+        sessions @ table[:items].T, targets - 1, reduction="none"
+    )
     tolerance = 1e-2 if bf16 else 1e-5
     assert (ours - plain).norm() < tolerance * plain.norm()
     for mine, theirs in zip(
-        gradients(ours, shares, sessions, table), gradients(plain, shares, sessions, table), strict=True
+        gradients(ours, shares, sessions, table),
+        gradients(plain, shares, sessions, table),
+        strict=True,
     ):
         assert (mine - theirs).norm() < tolerance * theirs.norm()

@@ -1,4 +1,5 @@
-"""Every setting that is accepted trains on a GPU: by a slower path where a kernel can't. Skipped without a GPU."""
+"""Every setting that is accepted trains on a GPU: by a slower path where a kernel can't. Skipped
+without a GPU."""
 
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,26 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_it_trains(settings: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_trains(
+    settings: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """With sessions of 200 clicks; and the compiler's warnings do not reach the terminal."""
     random = torch.Generator().manual_seed(0)
     lengths = [200, 150, 60] + [5] * 100
-    log = [[str(item) for item in torch.randint(60, (length,), generator=random).tolist()] for length in lengths]
+    log = [
+        [str(item) for item in torch.randint(60, (length,), generator=random).tolist()]
+        for length in lengths
+    ]
     data = write_dataset(tmp_path / "data", log, log[-20:])
     training = {**settings, "protocol": "paper", "epochs": 2, "batch_size": 256}
     _, outcome = fit_run(
-        data, "posrec-plus", tmp_path / "run", training, "cuda", progress=SilentProgress(), export=False
+        data,
+        "posrec-plus",
+        tmp_path / "run",
+        training,
+        "cuda",
+        progress=SilentProgress(),
+        export=False,
     )
     assert outcome.ranks.isfinite().all()
     assert "Warning" not in "".join(capfd.readouterr())

@@ -1,4 +1,5 @@
-"""checksums.json: what it lists is compared, nothing else is read, and a change that is killed leaves it usable."""
+"""checksums.json: what it lists is compared, nothing else is read, and a change that is killed
+leaves it usable."""
 
 import hashlib
 import json
@@ -23,10 +24,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_file_holds_sizes_and_sha256_as_other_tools_compute_them(folder: Path) -> None:
+def test_the_file_holds_sizes_and_sha256_as_other_tools_compute_them(
+    folder: Path,
+) -> None:
     files = json.loads((folder / "checksums.json").read_text())["files"]
     assert files == {
-        name: {"size": 100, "sha256": hashlib.sha256(name.encode() * 100).hexdigest()} for name in ("a", "b")
+        name: {"size": 100, "sha256": hashlib.sha256(name.encode() * 100).hexdigest()}
+        for name in ("a", "b")
     }
 
 
@@ -52,7 +56,9 @@ def make_endless(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_endless, os.mkfifo, Path.mkdir])
 @pytest.mark.parametrize("name", ["a", "checksums.json"])
-def test_only_regular_files_are_read(folder: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_only_regular_files_are_read(
+    folder: Path, name: str, make: Callable[[Path], None]
+) -> None:
     """Of a hostile folder: a file without an end, and one that would be waited for."""
     listed = json.loads((folder / "checksums.json").read_text())
     (folder / name).unlink()
@@ -60,7 +66,9 @@ def test_only_regular_files_are_read(folder: Path, name: str, make: Callable[[Pa
     if name == "a":
         listed["files"]["a"]["size"] = (folder / "a").stat().st_size
         write_text(folder / "checksums.json", json.dumps(listed))
-    with pytest.raises(InputError, match=f"{name} is not a regular file|{name} can't be read"):
+    with pytest.raises(
+        InputError, match=f"{name} is not a regular file|{name} can't be read"
+    ):
         FolderReader(folder).read("a")
 
 
@@ -90,12 +98,17 @@ def test_files_that_change_are_not_listed_meanwhile(folder: Path) -> None:
 
 def test_a_run_lists_all_of_its_files_but_the_checkpoint(trained: Path) -> None:
     files = json.loads((trained / "checksums.json").read_text())["files"]
-    found = {path.name for path in trained.iterdir()} - {"checksums.json", "state.safetensors"}
+    found = {path.name for path in trained.iterdir()} - {
+        "checksums.json",
+        "state.safetensors",
+    }
     assert found == set(files) == set(FILES) - {"selection.json"}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "selection.json"])
-def test_a_run_of_which_any_file_was_changed_is_refused(trained: Path, tmp_path: Path, name: str) -> None:
+def test_a_run_of_which_any_file_was_changed_is_refused(
+    trained: Path, tmp_path: Path, name: str
+) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     content = bytearray((run / name).read_bytes())
     content[-2] ^= 1
@@ -103,7 +116,9 @@ def test_a_run_of_which_any_file_was_changed_is_refused(trained: Path, tmp_path:
     assert f"{name} does not match checksums.json" in refused("recommend", run, "i1")
 
 
-def test_a_run_that_was_copied_without_its_checksums_is_refused(trained: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_copied_without_its_checksums_is_refused(
+    trained: Path, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "checksums.json").unlink()
     assert "copied in part" in refused("recommend", run, "i1")

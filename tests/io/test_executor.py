@@ -1,4 +1,5 @@
-"""Work on a Ray cluster: results as they finish, retries, errors, and what happens without Ray or an address."""
+"""Work on a Ray cluster: results as they finish, retries, errors, and what happens without Ray or
+an address."""
 
 import os
 import signal
@@ -51,7 +52,8 @@ def threads(_: int) -> tuple[int, str | None]:
 
 @pytest.mark.slow
 def test_every_input_has_its_result(cluster: Cluster) -> None:
-    progress, taken = RecordingProgress(), []
+    progress = RecordingProgress()
+    taken = []
 
     def inputs() -> Iterator[int]:
         for number in range(0, 40, 2):
@@ -59,16 +61,22 @@ def test_every_input_has_its_result(cluster: Cluster) -> None:
             yield number
 
     results = {}
-    for given, result in cluster.run(halved, inputs(), work="Halving", progress=progress):
+    for given, result in cluster.run(
+        halved, inputs(), work="Halving", progress=progress
+    ):
         results[given] = result
-        assert len(taken) <= len(results) + cluster.cpus, "inputs are taken only as tasks end"
+        assert len(taken) <= len(results) + cluster.cpus, (
+            "inputs are taken only as tasks end"
+        )
     assert results == {number: number // 2 for number in range(0, 40, 2)}
     assert progress.moves[-1] == ("Halving", 20, 0)
     assert list(cluster.run(halved, [], work="Halving")) == []
 
 
 @pytest.mark.slow
-def test_a_task_computes_with_one_thread_since_it_has_one_core(cluster: Cluster) -> None:
+def test_a_task_computes_with_one_thread_since_it_has_one_core(
+    cluster: Cluster,
+) -> None:
     assert list(cluster.run(threads, [0], work="Threads")) == [(0, (1, "1"))]
 
 
@@ -80,7 +88,9 @@ def test_an_error_of_a_task_is_raised_as_it_is(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
-    assert list(dict(cluster.run(killed_once, [tmp_path / "marker"], work="Killed"))) == [tmp_path / "marker"]
+    assert list(
+        dict(cluster.run(killed_once, [tmp_path / "marker"], work="Killed"))
+    ) == [tmp_path / "marker"]
 
 
 @pytest.mark.slow
@@ -90,8 +100,11 @@ def test_a_task_that_always_dies_ends_the_work(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_tasks_are_cancelled_when_the_iteration_ends_early(cluster: Cluster, tmp_path: Path) -> None:
-    """A task that fails ends the others: the cluster has free cores again long before the slow task would end."""
+def test_tasks_are_cancelled_when_the_iteration_ends_early(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A task that fails ends the others: the cluster has free cores again long before the slow task
+    would end."""
     marker = tmp_path / "slow"
     running = cluster.run(either, [marker, 3], work="Either")
     with pytest.raises(InputError, match="3 is odd"):
@@ -131,7 +144,9 @@ with ray_cluster(workers=1) as cluster:
 def test_an_interrupt_ends_the_work_and_the_cluster(tmp_path: Path) -> None:
     marker = tmp_path / "slow"
     line = [sys.executable, "-c", INTERRUPTED, str(marker)]
-    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    process = subprocess.Popen(
+        line, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     while not marker.with_suffix(".begun").exists():
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
@@ -162,7 +177,9 @@ def test_an_address_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"--engine ray needs packages.*pip install 'posrec\[ray\]'"):
+    with pytest.raises(
+        InputError, match=r"--engine ray needs packages.*pip install 'posrec\[ray\]'"
+    ):
         ray_cluster().__enter__()
 
 

@@ -36,7 +36,9 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
-def test_a_failure_leaves_nothing_and_what_was_there_before(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failure_leaves_nothing_and_what_was_there_before(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "manifest.json").write_text("old")
 
@@ -48,11 +50,20 @@ def test_a_failure_leaves_nothing_and_what_was_there_before(tmp_path: Path, erro
     for name in ("new", "old"):
         with pytest.raises(error):
             fail(name)
-    assert (listed(tmp_path), (tmp_path / "old" / "manifest.json").read_text()) == (["old"], "old")
+    assert (listed(tmp_path), (tmp_path / "old" / "manifest.json").read_text()) == (
+        ["old"],
+        "old",
+    )
 
 
-def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(tmp_path: Path) -> None:
-    leftovers = (".o[u]t.unfinished-0123abcd", ".last.unfinished-0123abcd", ".o[u]t.unfinished-89abcdef")
+def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(
+    tmp_path: Path,
+) -> None:
+    leftovers = (
+        ".o[u]t.unfinished-0123abcd",
+        ".last.unfinished-0123abcd",
+        ".o[u]t.unfinished-89abcdef",
+    )
     others = (".out.unfinished-notes", "out.unfinished-0123abcd", ".hidden")
     for name in (*leftovers, *others):
         (tmp_path / name).mkdir()
@@ -65,14 +76,22 @@ def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(tmp_path:
 
 def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="exists already"), whole_folder(tmp_path / "out"):
+    with (
+        pytest.raises(InputError, match="exists already"),
+        whole_folder(tmp_path / "out"),
+    ):
         pass
 
 
-def test_json_is_written_and_read_back_and_a_failed_write_keeps_the_old(tmp_path: Path) -> None:
+def test_json_is_written_and_read_back_and_a_failed_write_keeps_the_old(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": [1, None]})
-    assert (read_json(path), json.loads(path.read_text())) == ({"é": [1, None]}, {"é": [1, None]})
+    assert (read_json(path), json.loads(path.read_text())) == (
+        {"é": [1, None]},
+        {"é": [1, None]},
+    )
     assert "é" in path.read_text(encoding="utf-8")
     write_text(path, "{")
     assert listed(tmp_path) == ["a.json"]
@@ -85,20 +104,31 @@ def test_json_is_written_and_read_back_and_a_failed_write_keeps_the_old(tmp_path
     assert (listed(tmp_path), path.read_text()) == (["a.json"], "{")
 
 
-@pytest.mark.parametrize("array", [np.arange(5, dtype=np.int32), np.arange(10)[::2], np.empty(0), np.ones((2, 3))])
-def test_arrays_are_written_as_numpy_does_and_read_back(tmp_path: Path, array: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(5, dtype=np.int32), np.arange(10)[::2], np.empty(0), np.ones((2, 3))],
+)
+def test_arrays_are_written_as_numpy_does_and_read_back(
+    tmp_path: Path, array: np.ndarray
+) -> None:
     write_array(tmp_path / "a.npy", array)
     np.save(tmp_path / "b.npy", np.ascontiguousarray(array))
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     write_checksums(tmp_path, ["a.npy"])
     read = FolderReader(tmp_path).array("a.npy")
-    assert (read.dtype, read.tolist(), read.flags.writeable) == (array.dtype, array.tolist(), True)
+    assert (read.dtype, read.tolist(), read.flags.writeable) == (
+        array.dtype,
+        array.tolist(),
+        True,
+    )
 
 
 WRITERS: dict[str, Callable[[Path, int], None]] = {
     "text.json": lambda path, size: write_text(path, "x" * size),
     "array.npy": lambda path, size: write_array(path, np.zeros(size, np.uint8)),
-    "tensors.safetensors": lambda path, size: save_tensors(path, {"a": torch.zeros(size, dtype=torch.uint8)}, {"n": 1}),
+    "tensors.safetensors": lambda path, size: save_tensors(
+        path, {"a": torch.zeros(size, dtype=torch.uint8)}, {"n": 1}
+    ),
 }
 
 
@@ -121,8 +151,11 @@ for name, write in WRITERS.items():
 
 @pytest.mark.process
 def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path: Path) -> None:
-    """A real limit on the size of files stands for a full disk; only a separate process can be limited so."""
-    done = own_process(tmp_path, code=f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}")
+    """A real limit on the size of files stands for a full disk; only a separate process can be
+    limited so."""
+    done = own_process(
+        tmp_path, code=f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}"
+    )
     assert done.stdout == "File too large True True\n" * len(WRITERS), done.stderr
     assert listed(tmp_path) == sorted(WRITERS)
 
@@ -131,7 +164,11 @@ def test_tensors_come_back_with_what_is_said_about_them(tmp_path: Path) -> None:
     weights = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor(3)}
     save_tensors(tmp_path / "w.safetensors", weights, {"epoch": 2})
     tensors, about = load_tensors(tmp_path / "w.safetensors")
-    assert (tensors["a"].tolist(), tensors["b"].item(), about) == (weights["a"].tolist(), 3, {"epoch": 2})
+    assert (tensors["a"].tolist(), tensors["b"].item(), about) == (
+        weights["a"].tolist(),
+        3,
+        {"epoch": 2},
+    )
     (tmp_path / "w.safetensors").write_bytes(b"{}")
     with pytest.raises(InputError, match=r"w\.safetensors can't be read"):
         load_tensors(tmp_path / "w.safetensors")
@@ -159,7 +196,8 @@ def test_the_unfinished_file_of_a_living_writer_stays(tmp_path: Path) -> None:
 
 
 def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each may take another's file, just created and not locked yet, for a leftover; none may fail by it."""
+    """Each may take another's file, just created and not locked yet, for a leftover; none may fail
+    by it."""
     failures: list[BaseException] = []
 
     def write(text: str) -> None:
@@ -169,7 +207,9 @@ def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> N
         except BaseException as error:
             failures.append(error)
 
-    writers = [threading.Thread(target=write, args=(letter * 100,)) for letter in "abcd"]
+    writers = [
+        threading.Thread(target=write, args=(letter * 100,)) for letter in "abcd"
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:

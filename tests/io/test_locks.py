@@ -23,7 +23,10 @@ def test_a_folder_has_one_writer_and_no_lock_remains(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), one_writer(folder):
         raise ZeroDivisionError
     assert listed(folder) == ["a"]
-    with pytest.raises(InputError, match="a is a file; name a folder"), one_writer(folder / "a"):
+    with (
+        pytest.raises(InputError, match="a is a file; name a folder"),
+        one_writer(folder / "a"),
+    ):
         pass
 
 

@@ -8,7 +8,9 @@ from torch import nn
 
 from posrec.models.registry import MODELS
 
-WITH_SPREAD = [name for name, spec in MODELS.items() if hasattr(spec.config(), "spread")]
+WITH_SPREAD = [
+    name for name, spec in MODELS.items() if hasattr(spec.config(), "spread")
+]
 
 
 @pytest.mark.parametrize("name", WITH_SPREAD)
@@ -30,5 +32,9 @@ def test_weights_have_the_spread_and_biases_are_zero(name: str) -> None:
 def test_without_a_spread_weights_are_bounded(name: str) -> None:
     spec = MODELS[name]
     model = spec.build(500, spec.config())
-    largest = max(parameter.abs().max().item() for parameter in model.parameters() if parameter.numel() >= 1000)
+    largest = max(
+        parameter.abs().max().item()
+        for parameter in model.parameters()
+        if parameter.numel() >= 1000
+    )
     assert 0.05 < largest <= 0.15  # 1 / sqrt(width), for widths of 50 to 100

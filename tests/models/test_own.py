@@ -1,4 +1,5 @@
-"""Users' own models: the page docs/own_model.md runs, and opening a run never runs code that the user did not name."""
+"""Users' own models: the page docs/own_model.md runs, and opening a run never runs code that the
+user did not name."""
 
 import json
 import re
@@ -42,21 +43,38 @@ def test_the_page_runs(here: Path) -> None:
     pytest.importorskip("optuna")
     (shown,) = blocks("sh")
     for line in shown.splitlines():
-        quick = ("--set", "epochs=1") if "evaluate" not in line and "recommend" not in line else ()
+        quick = (
+            ("--set", "epochs=1")
+            if "evaluate" not in line and "recommend" not in line
+            else ()
+        )
         done = command(*shlex.split(line)[1:], *quick)
         assert done.code == 0, f"{line}\n{done.err}"
     config = json.loads((here / "runs" / "recency" / "config.json").read_text())
     assert config["model"] == f"{here / 'recency.py'}:RECENCY"
     assert (here / "comparison-with-mine" / "RECENCY" / "metrics.json").exists()
-    assert "RECENCY" in (here / "comparison-with-mine" / "report.html").read_text(encoding="utf-8")
-    _, test, in_python = blocks("python")  # tests/contract runs what the test on the page runs
-    done = own_process(code=f"import sys; sys.path.insert(0, '')\n{test}\n{in_python}", cwd=here)
+    assert "RECENCY" in (here / "comparison-with-mine" / "report.html").read_text(
+        encoding="utf-8"
+    )
+    _, test, in_python = blocks(
+        "python"
+    )  # tests/contract runs what the test on the page runs
+    done = own_process(
+        code=f"import sys; sys.path.insert(0, '')\n{test}\n{in_python}", cwd=here
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0
 
 
-def test_a_run_can_be_resumed_from_another_working_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command("train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK).code == 0
+def test_a_run_can_be_resumed_from_another_working_directory(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        command(
+            "train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK
+        ).code
+        == 0
+    )
     (here / "below").mkdir()
     monkeypatch.chdir(here / "below")
     again = ("--model", "../recency.py:RECENCY", "--out", "../run", "--resume", *QUICK)
@@ -71,16 +89,23 @@ def test_a_run_starts_from_another(here: Path) -> None:
     assert command(*named, "--out", "first").code == 0
     done = command(*named, "--from", "first", "--out", "second")
     assert done.code == 0, done.err
-    assert load_run("second", own_spec()).config["started_from"]["run"] == str(here / "first")
+    assert load_run("second", own_spec()).config["started_from"]["run"] == str(
+        here / "first"
+    )
 
 
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)
-    done = own_process(*words, cwd=here)  # python -m puts the working directory on the path
+    done = own_process(
+        *words, cwd=here
+    )  # python -m puts the working directory on the path
     assert done.returncode == 0, done.stderr
-    assert json.loads((here / "run" / "config.json").read_text())["model"] == "recency:RECENCY"
+    assert (
+        json.loads((here / "run" / "config.json").read_text())["model"]
+        == "recency:RECENCY"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,12 +120,26 @@ def test_a_model_can_be_named_by_its_module(here: Path) -> None:
         ("mine.py:MINE", "def", r"can't be loaded: SyntaxError"),
         ("mine.py:MINE", "", "'MINE' is missing there; it must be a posrec.ModelSpec"),
         ("mine.py:MINE", "class MINE: pass", "'MINE' is a class there"),
-        ("no.such.module:MINE", None, "there is no module no; write FILE.py:NAME, or a module that Python can import"),
-        ("mine.py:MINE", "import no.such.module", "ModuleNotFoundError: No module named 'no'"),
-        ("mine.py", "", "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC"),
+        (
+            "no.such.module:MINE",
+            None,
+            "there is no module no; write FILE.py:NAME, or a module that Python can import",
+        ),
+        (
+            "mine.py:MINE",
+            "import no.such.module",
+            "ModuleNotFoundError: No module named 'no'",
+        ),
+        (
+            "mine.py",
+            "",
+            "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC",
+        ),
     ],
 )
-def test_the_error_says_why_a_model_cannot_be_loaded(here: Path, model: str, text: str | None, message: str) -> None:
+def test_the_error_says_why_a_model_cannot_be_loaded(
+    here: Path, model: str, text: str | None, message: str
+) -> None:
     if text is not None:
         (here / "mine.py").write_text(text)
     done = command("train", "shop", "--model", model, "--out", "run")
@@ -115,18 +154,33 @@ def data(tmp_path: Path) -> PreparedDataset:
     return chain_shop(tmp_path, seed=0, sessions=60)
 
 
-def test_a_run_of_a_spec_needs_the_spec_to_be_opened(data: PreparedDataset, tmp_path: Path) -> None:
+def test_a_run_of_a_spec_needs_the_spec_to_be_opened(
+    data: PreparedDataset, tmp_path: Path
+) -> None:
     own = own_spec()
-    run, _ = fit_run(data, own, tmp_path / "run", {"d": 16, "epochs": 1}, "cpu", progress=SilentProgress())
+    run, _ = fit_run(
+        data,
+        own,
+        tmp_path / "run",
+        {"d": 16, "epochs": 1},
+        "cpu",
+        progress=SilentProgress(),
+    )
     assert run.config["model"].endswith(".RecencyConfig")
-    with pytest.raises(InputError, match=r"RecencyConfig; if you trust that code, name it.*load_run"):
+    with pytest.raises(
+        InputError, match=r"RecencyConfig; if you trust that code, name it.*load_run"
+    ):
         load_run(tmp_path / "run")
     assert type(load_run(tmp_path / "run", own).model) is own.model
     with pytest.raises(InputError, match="does not fit its config"):
         load_run(tmp_path / "run", "posrec")
 
 
-def test_a_spec_of_the_registry_is_saved_by_its_name(data: PreparedDataset, tmp_path: Path) -> None:
-    run, _ = fit_run(data, MODELS["pop"], tmp_path / "run", {}, "cpu", progress=SilentProgress())
+def test_a_spec_of_the_registry_is_saved_by_its_name(
+    data: PreparedDataset, tmp_path: Path
+) -> None:
+    run, _ = fit_run(
+        data, MODELS["pop"], tmp_path / "run", {}, "cpu", progress=SilentProgress()
+    )
     assert run.config["model"] == "pop"
     assert load_run(tmp_path / "run").config == run.config

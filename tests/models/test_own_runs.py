@@ -1,4 +1,5 @@
-"""Runs of users' own models in every command that uses a run; without --model each refuses and runs no code."""
+"""Runs of users' own models in every command that uses a run; without --model each refuses and runs
+no code."""
 
 import json
 from pathlib import Path
@@ -25,7 +26,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data.path.rename(folder / "shop")
     shop = posrec.load(folder / "shop")
     settings = {"d": 16, "epochs": 1, "batch_size": 64}
-    posrec.fit_run(shop, f"{folder}/recency.py:RECENCY", folder / "run", settings, "cpu", progress=SilentProgress())
+    posrec.fit_run(
+        shop,
+        f"{folder}/recency.py:RECENCY",
+        folder / "run",
+        settings,
+        "cpu",
+        progress=SilentProgress(),
+    )
     return folder
 
 
@@ -45,11 +53,18 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=lambda words: words[0],
 )
-def test_a_command_names_the_option_and_runs_no_code(here: Path, words: tuple[str, ...]) -> None:
-    (here / "recency.py").write_text(f"from pathlib import Path\nPath('ran').touch()\n{page_model()}")
+def test_a_command_names_the_option_and_runs_no_code(
+    here: Path, words: tuple[str, ...]
+) -> None:
+    (here / "recency.py").write_text(
+        f"from pathlib import Path\nPath('ran').touch()\n{page_model()}"
+    )
     refused = command(*words)
     (here / "recency.py").write_text(page_model())
-    assert (refused.code, "name it with --model FILE.py:SPEC" in refused.err) == (2, True)
+    assert (refused.code, "name it with --model FILE.py:SPEC" in refused.err) == (
+        2,
+        True,
+    )
     assert not (here / "ran").exists()
 
 
@@ -58,7 +73,9 @@ def test_recommend_and_score_agree_with_python(here: Path) -> None:
     expected = [one.item for one in recommender.recommend(["1", "2"], k=3)]
     done = command("recommend", "run", "1", "2", "-k", 3, "--json", *MINE)
     assert [one["item"] for one in json.loads(done.out)["items"]] == expected
-    done = command("score", "run", "sessions.jsonl", "out.jsonl", "-k", 3, "--overwrite", *MINE)
+    done = command(
+        "score", "run", "sessions.jsonl", "out.jsonl", "-k", 3, "--overwrite", *MINE
+    )
     assert done.code == 0, done.err
     assert "1 session in" in done.out
     assert json.loads((here / "out.jsonl").read_text())["items"] == expected
@@ -74,16 +91,34 @@ def test_an_export_and_an_index_of_ones_own_model(here: Path) -> None:
     assert (here / "own.faiss").is_file()
 
 
-def test_tune_searches_the_training_of_a_spec_without_a_search_space(here: Path) -> None:
+def test_tune_searches_the_training_of_a_spec_without_a_search_space(
+    here: Path,
+) -> None:
     pytest.importorskip("optuna")
-    done = command("tune", "shop", "--trials", 1, "--epochs", 1, "--set", "d=8", "--out", "tuning", *MINE)
+    done = command(
+        "tune",
+        "shop",
+        "--trials",
+        1,
+        "--epochs",
+        1,
+        "--set",
+        "d=8",
+        "--out",
+        "tuning",
+        *MINE,
+    )
     assert done.code == 0, done.err
     command_line = done.out.strip().splitlines()[-1]
     assert command_line.startswith(
         "posrec train shop --model recency.py:RECENCY --out runs/tuned --protocol early-stop"
     )
     tried = json.loads((here / "tuning" / "tuning.json").read_text())
-    assert tried["history"][0]["settings"].keys() == {"learning_rate", "batch_size", "l2"}
+    assert tried["history"][0]["settings"].keys() == {
+        "learning_rate",
+        "batch_size",
+        "l2",
+    }
     assert tried["model"] == f"{here / 'recency.py'}:RECENCY"
 
 
@@ -91,22 +126,42 @@ def test_tune_searches_what_the_spec_names(here: Path) -> None:
     pytest.importorskip("optuna")
     spec = own_spec()
     searched = ModelSpec(spec.model, spec.config, spec.about, search={"d": (4, 8)})
-    found = posrec.tune(posrec.load("shop"), searched, trials=3, epochs=1, device="cpu", progress=SilentProgress())
+    found = posrec.tune(
+        posrec.load("shop"),
+        searched,
+        trials=3,
+        epochs=1,
+        device="cpu",
+        progress=SilentProgress(),
+    )
     assert found.default_value is None  # the default width, 100, is not in the space
     assert set(found.to_frame()["d"]) <= {4, 8}
 
 
-def test_a_counting_model_without_a_search_space_has_nothing_to_tune(here: Path) -> None:
+def test_a_counting_model_without_a_search_space_has_nothing_to_tune(
+    here: Path,
+) -> None:
     pytest.importorskip("optuna")
     pop = posrec.models.registry.MODELS["pop"]
-    with pytest.raises(InputError, match=r"Pop has nothing to tune; .* ModelSpec\(search=\)"):
-        posrec.tune(posrec.load("shop"), ModelSpec(pop.model, pop.config, ""), progress=SilentProgress())
+    with pytest.raises(
+        InputError, match=r"Pop has nothing to tune; .* ModelSpec\(search=\)"
+    ):
+        posrec.tune(
+            posrec.load("shop"),
+            ModelSpec(pop.model, pop.config, ""),
+            progress=SilentProgress(),
+        )
 
 
 def test_fit_and_compare_take_a_spec(here: Path) -> None:
-    data, spec = posrec.load("shop"), own_spec()
+    data = posrec.load("shop")
+    spec = own_spec()
     quick = {"d": 8, "epochs": 1}
-    recommender = posrec.fit(data, spec, device="cpu", progress=SilentProgress(), **quick)
+    recommender = posrec.fit(
+        data, spec, device="cpu", progress=SilentProgress(), **quick
+    )
     assert len(recommender.recommend(["1"], k=3)) == 3
-    result = posrec.compare(data, [spec, "pop"], settings=quick, device="cpu", progress=SilentProgress())
+    result = posrec.compare(
+        data, [spec, "pop"], settings=quick, device="cpu", progress=SilentProgress()
+    )
     assert list(result.metrics) == ["Recency", "pop"]

@@ -25,28 +25,40 @@ def make(**changes) -> PosRec:
 
 def slowly(model: PosRec, session: list[int]) -> Tensor:
     """h of one session: loops over nodes, dictionaries of edges, no packing, no masks."""
-    config, nodes = model.config, list(dict.fromkeys(session))
+    config = model.config
+    nodes = list(dict.fromkeys(session))
     edges = checks.edges_with_anchors(session, config.anchors, config.normalize)
-    updated = checks.gated_graph_slowly(model.graph, checks.look_up(model, session), edges)
+    updated = checks.gated_graph_slowly(
+        model.graph, checks.look_up(model, session), edges
+    )
 
     forward = torch.tensor([[session.index(node) for node in nodes]])
     backward = torch.tensor([[session[::-1].index(node) for node in nodes]])
     length = torch.tensor([len(session)])
-    hidden = torch.stack([updated[node] for node in nodes]) + model.encoding(forward, backward, length)[0]
+    hidden = (
+        torch.stack([updated[node] for node in nodes])
+        + model.encoding(forward, backward, length)[0]
+    )
     bias = None
     if config.encoding == "rpe":
         bias = model.encoding.attention_bias(forward, backward, length)[0]
     for layer in model.transformer:
         hidden = transformer_slowly(layer, hidden, config.heads, bias)
-    last, first = nodes.index(session[-1]), nodes.index(session[0])
-    return config.lambda0 * updated[session[-1]] + config.lambda1 * hidden[last] + config.lambda2 * hidden[first]
+    last = nodes.index(session[-1])
+    first = nodes.index(session[0])
+    return (
+        config.lambda0 * updated[session[-1]]
+        + config.lambda1 * hidden[last]
+        + config.lambda2 * hidden[first]
+    )
 
 
 def transformer_slowly(layer, x: Tensor, heads: int, bias: Tensor | None) -> Tensor:
     d = x.shape[1]
     queries, keys, values = (x @ w.T + b for w, b in zip(
         layer.queries_keys_values.weight.split(d), layer.queries_keys_values.bias.split(d), strict=True))  # fmt: skip
-    width, parts = d // heads, []
+    width = d // heads
+    parts = []
     for head in range(heads):
         columns = slice(head * width, (head + 1) * width)
         logits = queries[:, columns] @ keys[:, columns].T / math.sqrt(width)
@@ -64,7 +76,12 @@ def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(sessions, min_size=1, max_size=5), st.booleans(), st.booleans(), st.sampled_from([0.25, 1.0, 2.0]))
+@given(
+    st.lists(sessions, min_size=1, max_size=5),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.25, 1.0, 2.0]),
+)
 def test_any_batch_agrees_with_the_equations(
     batch: list[list[int]], anchors: bool, normalize: bool, lambda2: float
 ) -> None:
@@ -73,10 +90,13 @@ def test_any_batch_agrees_with_the_equations(
 
 
 def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
-    """In a b a, a stands 0 from the first click and 0 from the last: the halves of rows 0 and 0 of LDPE's table."""
+    """In a b a, a stands 0 from the first click and 0 from the last: the halves of rows 0 and 0 of
+    LDPE's table."""
     model = make(encoding="ldpe", anchors=False)
     seen = []
-    model.encoding.register_forward_hook(lambda module, inputs, output: seen.append(inputs))
+    model.encoding.register_forward_hook(
+        lambda module, inputs, output: seen.append(inputs)
+    )
     model.session_vectors(SessionBatch.of([[4, 6, 4]]))
     forward, backward, length = seen[0]
     assert forward[0, 0] == 0
@@ -85,8 +105,13 @@ def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["ldpe", "rpe"]))
-def test_with_distances_by_doubling_it_is_the_same(batch: list[list[int]], encoding: str) -> None:
+def test_with_distances_by_doubling_it_is_the_same(
+    batch: list[list[int]], encoding: str
+) -> None:
     """What is exported."""
-    model, plain = make(encoding=encoding, layers=2), SessionBatch.of(batch)
+    model = make(encoding=encoding, layers=2)
+    plain = SessionBatch.of(batch)
     exported = replace(plain, longest=9)
-    assert torch.allclose(model.session_vectors(exported), model.session_vectors(plain), atol=1e-12)
+    assert torch.allclose(
+        model.session_vectors(exported), model.session_vectors(plain), atol=1e-12
+    )

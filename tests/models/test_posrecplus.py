@@ -1,4 +1,5 @@
-"""posrec-plus against a plain, slow re-statement of its equations; and that one pass reads every prefix as if alone."""
+"""posrec-plus against a plain, slow re-statement of its equations; and that one pass reads every
+prefix as if alone."""
 
 from dataclasses import replace
 
@@ -26,65 +27,106 @@ def make(**changes) -> PosRecPlus:
     model = PosRecPlus(ITEMS, replace(SMALL, **changes))
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.4)
-    log = [[1 + (item - 1) % ITEMS for item in session] for session in random_sessions()]
+    log = [
+        [1 + (item - 1) % ITEMS for item in session] for session in random_sessions()
+    ]
     clicks = torch.tensor([item for session in log for item in session])
     model.count(clicks, torch.tensor([0, *map(len, log)]).cumsum(0))
     return model.double().eval().requires_grad_(False)
 
 
 def smoothed_slowly(model: PosRecPlus) -> Tensor:
-    table, graph = model.embedding.weight, model.co_clicks.edges
+    table = model.embedding.weight
+    graph = model.co_clicks.edges
     rows = []
     for row, vector in enumerate(table):
-        for place in range(int(graph.offsets[row]), int(graph.offsets[row + 1])) if len(graph.values) else ():
-            vector = vector + model.config.smoothing * graph.values[place] * table[graph.columns[place]]
+        for place in (
+            range(int(graph.offsets[row]), int(graph.offsets[row + 1]))
+            if len(graph.values)
+            else ()
+        ):
+            vector = (
+                vector
+                + model.config.smoothing
+                * graph.values[place]
+                * table[graph.columns[place]]
+            )
         rows.append(vector)
     return torch.stack(rows)
 
 
 def encoded_slowly(model: PosRecPlus, place: int, last: int) -> Tensor:
     """The positional encoding itself, at a place of a session that ends at click `last`."""
-    at = (torch.tensor([[place]]), torch.tensor([[last - place]]), torch.tensor([last + 1]))
+    at = (
+        torch.tensor([[place]]),
+        torch.tensor([[last - place]]),
+        torch.tensor([last + 1]),
+    )
     return model.encoding(*at)[0, 0]
 
 
 def attended_slowly(
-    layer, asking: Tensor, item: int, read: list[Tensor], items: list[int], bias: list[Tensor]
+    layer,
+    asking: Tensor,
+    item: int,
+    read: list[Tensor],
+    items: list[int],
+    bias: list[Tensor],
 ) -> Tensor:
-    """x1 of one asking vector, head by head; `read` are the clicks with their whole positional encoding."""
-    d, heads = len(asking), layer.heads
+    """x1 of one asking vector, head by head; `read` are the clicks with their whole positional
+    encoding."""
+    d = len(asking)
+    heads = layer.heads
     to_query, to_key, to_value = layer.queries_keys_values.weight.split(d)
     of_query, of_key, of_value = layer.queries_keys_values.bias.split(d)
-    query, width = to_query @ asking + of_query, d // heads
+    query = to_query @ asking + of_query
+    width = d // heads
     parts = []
     for head in range(heads):
         own = slice(head * width, (head + 1) * width)
         logits = [
-            query[own] @ (to_key @ y + of_key)[own] / width**0.5 + layer.same_item[head] * (one == item) + near[head]
+            query[own] @ (to_key @ y + of_key)[own] / width**0.5
+            + layer.same_item[head] * (one == item)
+            + near[head]
             for y, one, near in zip(read, items, bias, strict=True)
         ]
         weights = torch.stack(logits).softmax(0)
-        parts.append(sum(weight * (to_value @ y + of_value)[own] for weight, y in zip(weights, read, strict=True)))
+        parts.append(
+            sum(
+                weight * (to_value @ y + of_value)[own]
+                for weight, y in zip(weights, read, strict=True)
+            )
+        )
     return layer.after_attention(asking + layer.out(torch.cat(parts)))
 
 
-def states_slowly(model: PosRecPlus, session: list[int], x: list[Tensor]) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """x' and H of every click, and G at the last; one layer, which reads each click with its encoding in the prefix."""
-    reader, last = model.reader, len(session) - 1
+def states_slowly(
+    model: PosRecPlus, session: list[int], x: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """x' and H of every click, and G at the last; one layer, which reads each click with its
+    encoding in the prefix."""
+    reader = model.reader
+    last = len(session) - 1
     updated = []
     for j, vector in enumerate(x):
         if reader.message is None:
             updated.append(vector)
             continue
         before = x[j - 1] if j else torch.zeros_like(vector)
-        from_x, from_message = reader.message.of_click(vector).chunk(3), reader.message.of_message(before).chunk(3)
-        reset, update = ((from_x[gate] + from_message[gate]).sigmoid() for gate in (0, 1))
+        from_x = reader.message.of_click(vector).chunk(3)
+        from_message = reader.message.of_message(before).chunk(3)
+        reset, update = (
+            (from_x[gate] + from_message[gate]).sigmoid() for gate in (0, 1)
+        )
         new = (from_message[2] + reset * from_x[2]).tanh()
         updated.append((1 - update) * new + update * vector)
     counts = [min(session[: j + 1].count(item), 5) for j, item in enumerate(session)]
 
     def read_at(i: int) -> list[Tensor]:
-        return [updated[j] + reader.clicks[counts[j]] + encoded_slowly(model, j, i) for j in range(i + 1)]
+        return [
+            updated[j] + reader.clicks[counts[j]] + encoded_slowly(model, j, i)
+            for j in range(i + 1)
+        ]
 
     def bias_at(i: int) -> list[Tensor]:
         if model.config.encoding != "rpe":
@@ -96,10 +138,14 @@ def states_slowly(model: PosRecPlus, session: list[int], x: list[Tensor]) -> tup
     (layer,) = reader.transformer
     hidden = []
     for i, item in enumerate(session):
-        asked = attended_slowly(layer, read_at(i)[-1], item, read_at(i), session[: i + 1], bias_at(i))
+        asked = attended_slowly(
+            layer, read_at(i)[-1], item, read_at(i), session[: i + 1], bias_at(i)
+        )
         inner = layer.narrow(layer.widen(asked).relu())
         hidden.append(layer.after_feed_forward(asked + inner))
-    initial = attended_slowly(layer, read_at(last)[0], session[0], read_at(last), session, bias_at(last))
+    initial = attended_slowly(
+        layer, read_at(last)[0], session[0], read_at(last), session, bias_at(last)
+    )
     return updated, hidden, initial
 
 
@@ -119,19 +165,28 @@ def slowly(model: PosRecPlus, session: list[int]) -> Tensor:
         z = z + model.trends.by_part()[:ITEMS, -1]
     if model.repeat is None:
         return z
-    part, own = model.repeat, list(dict.fromkeys(session))
-    rho, delta = [], []
+    part = model.repeat
+    own = list(dict.fromkeys(session))
+    rho = []
+    delta = []
     for item in own:
         j = max(place for place, one in enumerate(session) if one == item)
         u = part.of_item(x[j]) + part.of_state(hidden[j]) + part.of_session(h)
-        u = u + part.forward_position[session.index(item)] + part.backward_position[len(session) - 1 - j]
+        u = (
+            u
+            + part.forward_position[session.index(item)]
+            + part.backward_position[len(session) - 1 - j]
+        )
         out = part.out((u + part.clicks[min(session.count(item), 5)]).relu())
         rho.append(out[0])
         delta.append(out[1].clamp(-10, 10))
-    r, strength = torch.stack(rho).softmax(0), torch.stack(rho).logsumexp(0)[None] / 5
+    r = torch.stack(rho).softmax(0)
+    strength = torch.stack(rho).logsumexp(0)[None] / 5
     features = torch.tensor([len(session), len(own)]).log1p() / 3
     again = torch.tensor([float(session.count(session[-1]) > 1)])
-    g = part.gate(torch.cat([h, features.double(), again.double(), strength])).softmax(0)
+    g = part.gate(torch.cat([h, features.double(), again.double(), strength])).softmax(
+        0
+    )
     raised = z.clone()
     for item, amount in zip(own, delta, strict=True):
         raised[item - 1] = raised[item - 1] + amount
@@ -152,7 +207,10 @@ def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["2dspe", "2dlpe"])
 def test_an_encoding_that_reads_the_length_is_refused(encoding: str) -> None:
-    with pytest.raises(ValueError, match=f"encoding={encoding} depends on the session's length.*--model posrec"):
+    with pytest.raises(
+        ValueError,
+        match=f"encoding={encoding} depends on the session's length.*--model posrec",
+    ):
         make(encoding=encoding)
 
 
@@ -160,8 +218,14 @@ PARTS = ("message", "initial", "cosine", "trend", "repeat")
 
 
 @settings(max_examples=40)
-@given(st.lists(sessions, min_size=1, max_size=5), st.tuples(*[st.booleans()] * 5), st.sampled_from([0.0, 0.5]))
-def test_any_batch_agrees_with_the_equations(batch: list[list[int]], on: tuple[bool, ...], smoothing: float) -> None:
+@given(
+    st.lists(sessions, min_size=1, max_size=5),
+    st.tuples(*[st.booleans()] * 5),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_any_batch_agrees_with_the_equations(
+    batch: list[list[int]], on: tuple[bool, ...], smoothing: float
+) -> None:
     """With each part on or off; the co-click graph is float32, where thirds are rounded."""
     model = make(smoothing=smoothing, **dict(zip(PARTS, on, strict=True)))
     expected = torch.stack([slowly(model, session) for session in batch])
@@ -169,26 +233,43 @@ def test_any_batch_agrees_with_the_equations(batch: list[list[int]], on: tuple[b
 
 
 @settings(max_examples=40)
-@given(st.lists(sessions, min_size=1, max_size=5), st.sampled_from(SPLIT), st.integers(0, 3), st.integers(0, 4))
+@given(
+    st.lists(sessions, min_size=1, max_size=5),
+    st.sampled_from(SPLIT),
+    st.integers(0, 3),
+    st.integers(0, 4),
+)
 def test_one_pass_reads_every_prefix_as_if_alone(
     batch: list[list[int]], encoding: str, layers: int, padding: int
 ) -> None:
     """At any padding of the batch, and with unused rows after the last click."""
     model = make(encoding=encoding, layers=layers)
     whole = SessionBatch.of(batch)
-    whole = replace(whole, items=torch.nn.functional.pad(whole.items, (0, padding)), every_click=True)
+    whole = replace(
+        whole,
+        items=torch.nn.functional.pad(whole.items, (0, padding)),
+        every_click=True,
+    )
     clicks = sum(map(len, batch))
-    roomy = replace(whole, packing=pack_many(whole.mask, clicks + padding, len(batch))[0])
-    prefixes = [session[:end] for session in batch for end in range(1, len(session) + 1)]
+    roomy = replace(
+        whole, packing=pack_many(whole.mask, clicks + padding, len(batch))[0]
+    )
+    prefixes = [
+        session[:end] for session in batch for end in range(1, len(session) + 1)
+    ]
     alone = model.scores(SessionBatch.of(prefixes))
     assert torch.allclose(model.scores(whole), alone)
     assert torch.allclose(model.scores(roomy)[:clicks], alone)
 
 
 @given(st.lists(st.integers(1, ITEMS), min_size=10, max_size=30), st.integers(0, 29))
-def test_a_session_longer_than_max_length_is_read_from_a_multiple_of_the_stride(session: list[int], end: int) -> None:
-    """So that the pass over such a window reads all of its prefixes as if alone, whatever comes after them."""
-    model, end = make(), 1 + end % len(session)
+def test_a_session_longer_than_max_length_is_read_from_a_multiple_of_the_stride(
+    session: list[int], end: int
+) -> None:
+    """So that the pass over such a window reads all of its prefixes as if alone, whatever comes
+    after them."""
+    model = make()
+    end = 1 + end % len(session)
     first = first_read(end, 9, model.stride)
     assert model.stride == 4
     assert first % 4 == 0
@@ -199,28 +280,39 @@ def test_a_session_longer_than_max_length_is_read_from_a_multiple_of_the_stride(
 
 
 def test_a_loss_has_no_gradient_to_later_clicks() -> None:
-    """The loss at click i changes the vectors of the items clicked up to i, and of no item that is clicked later."""
+    """The loss at click i changes the vectors of the items clicked up to i, and of no item that is
+    clicked later."""
     model = make(smoothing=0.0, layers=2).requires_grad_(True)
     batch = replace(SessionBatch.of([[1, 2, 3, 1, 4, 5]]), every_click=True)
-    for i, seen in enumerate(([1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5])):
+    for i, seen in enumerate(
+        ([1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5])
+    ):
         model.zero_grad()
         encoded = model.batch_vectors(batch)
-        (encoded.sessions[i].sum() + encoded.own.repeat[i].sum() + encoded.own.explore[i]).backward()
+        (
+            encoded.sessions[i].sum()
+            + encoded.own.repeat[i].sum()
+            + encoded.own.explore[i]
+        ).backward()
         changed = (model.embedding.weight.grad.abs().sum(1) > 0).nonzero()[:, 0] + 1
         assert changed.tolist() == seen
 
 
 def test_the_parts_of_the_session_vector_add_up_to_it() -> None:
     for changes in ({}, {"trend": False}, {"cosine": False}, {"initial": False}):
-        model, batch = make(**changes), SessionBatch.of([[1, 2, 1], [3], [4, 5]])
+        model = make(**changes)
+        batch = SessionBatch.of([[1, 2, 1], [3], [4, 5]])
         parts = model.vector_parts(batch)
         assert ("trend" in parts) == model.config.trend
-        assert torch.allclose(torch.stack(list(parts.values())).sum(0), model.session_vectors(batch))
+        assert torch.allclose(
+            torch.stack(list(parts.values())).sum(0), model.session_vectors(batch)
+        )
 
 
 def test_saved_weights_need_no_counts() -> None:
     """A model with the saved weights scores the same, though it has seen no training session."""
-    model, batch = make(), SessionBatch.of([[1, 2, 1], [3], [12, 5, 7, 5]])
+    model = make()
+    batch = SessionBatch.of([[1, 2, 1], [3], [12, 5, 7, 5]])
     opened = PosRecPlus(ITEMS, model.config).double().eval()
     opened.load_state_dict(model.saved_weights())
     assert torch.allclose(opened.embedding.weight, smoothed_slowly(model))

@@ -12,12 +12,15 @@ TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_every_model_has_its_shapes_without_its_memory(name: str) -> None:
-    """A model that can't be built on the meta device would be built for any number of items that config.json names."""
+    """A model that can't be built on the meta device would be built for any number of items that
+    config.json names."""
     spec = MODELS[name]
     with torch.device("meta"):
         planned = spec.build(30, spec.config()).state_dict()
     built = spec.build(30, spec.config()).state_dict()
-    assert {key: value.shape for key, value in planned.items()} == {key: value.shape for key, value in built.items()}
+    assert {key: value.shape for key, value in planned.items()} == {
+        key: value.shape for key, value in built.items()
+    }
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -43,7 +46,11 @@ def test_weights_of_more_items_do_not_fit(name: str) -> None:
         ("layers", 10**9, "too few for 1000000000 layers"),
     ],
 )
-def test_settings_of_another_type_are_refused(setting: str, value: object, message: str) -> None:
+def test_settings_of_another_type_are_refused(
+    setting: str, value: object, message: str
+) -> None:
     spec = MODELS["posrec"]
     with pytest.raises(InputError, match=message):
-        restore_model(spec, 30, {setting: value}, spec.build(30, spec.config()).state_dict())
+        restore_model(
+            spec, 30, {setting: value}, spec.build(30, spec.config()).state_dict()
+        )

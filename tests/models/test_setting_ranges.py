@@ -32,15 +32,26 @@ def test_every_whole_number_has_a_least_value(model: str, setting: str) -> None:
 @pytest.mark.parametrize(("model", "setting"), settings_of(float))
 def test_every_number_is_finite(model: str, setting: str) -> None:
     spec = MODELS[model]
-    with pytest.raises(InputError, match=f"^{setting} must be a finite number, not nan$"):
+    with pytest.raises(
+        InputError, match=f"^{setting} must be a finite number, not nan$"
+    ):
         spec.build(5, replace(spec.config(), **{setting: float("nan")}))
 
 
 def outside(declared: Declaration) -> list[Any]:
     """Values just outside what a setting allows."""
     low, high = declared.between
-    numbers = (declared.at_least - 1, declared.above, declared.at_most + 1, declared.below, low - 1, high + 1)
-    return [number for number in numbers if math.isfinite(number)] + (["steep"] if declared.choices else [])
+    numbers = (
+        declared.at_least - 1,
+        declared.above,
+        declared.at_most + 1,
+        declared.below,
+        low - 1,
+        high + 1,
+    )
+    return [number for number in numbers if math.isfinite(number)] + (
+        ["steep"] if declared.choices else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,18 +63,26 @@ def outside(declared: Declaration) -> list[Any]:
         for value in outside(declared)
     ],
 )
-def test_a_value_outside_the_declared_range_is_refused(model: str, setting: str, value: Any) -> None:
+def test_a_value_outside_the_declared_range_is_refused(
+    model: str, setting: str, value: Any
+) -> None:
     spec = MODELS[model]
     with pytest.raises(InputError, match=f"^{setting} must be .*, not {value!r}$"):
         spec.build(5, replace(spec.config(), **{setting: value}))
 
 
-DROPOUTS = [(model, name) for model, name in settings_of(float) if "dropout" in name and name != "id_dropout"]
+DROPOUTS = [
+    (model, name)
+    for model, name in settings_of(float)
+    if "dropout" in name and name != "id_dropout"
+]
 
 
 @pytest.mark.parametrize(("model", "setting"), DROPOUTS)
 def test_dropout_is_applied_in_training_only(model: str, setting: str) -> None:
-    spec, batch, scores = MODELS[model], SessionBatch.of([[1, 2, 3, 2], [4, 5]]), []
+    spec = MODELS[model]
+    batch = SessionBatch.of([[1, 2, 3, 2], [4, 5]])
+    scores = []
     none = {name: 0.0 for other, name in DROPOUTS if other == model}
     for share in (0.0, 0.5):
         torch.manual_seed(0)
@@ -101,7 +120,10 @@ def test_ranges_of_ones_own_config(changed: dict[str, Any], message: str) -> Non
     spec = replace(MODELS["bprmf"], config=OwnConfig)
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         spec.build(5, replace(OwnConfig(), **changed))
-    assert spec.build(5, replace(OwnConfig(), rate=0.999, steps=9, kind="b", d=1)).config.d == 1
+    assert (
+        spec.build(5, replace(OwnConfig(), rate=0.999, steps=9, kind="b", d=1)).config.d
+        == 1
+    )
 
 
 def test_a_config_without_max_length_is_refused() -> None:
@@ -109,5 +131,8 @@ def test_a_config_without_max_length_is_refused() -> None:
     class Short:
         d: int = 8
 
-    with pytest.raises(InputError, match=r"^Short must have a field max_length: how many clicks the model reads$"):
+    with pytest.raises(
+        InputError,
+        match=r"^Short must have a field max_length: how many clicks the model reads$",
+    ):
         replace(MODELS["bprmf"], config=Short).build(5, Short())

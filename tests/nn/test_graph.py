@@ -21,9 +21,12 @@ def check(session: list[int], row: int, graph) -> None:
     first = {item: session.index(item) for item in session}
     latest = {item: len(session) - 1 - session[::-1].index(item) for item in session}
     width = graph.alias.shape[1]
-    assert graph.alias[row, : len(session)].tolist() == [first[item] for item in session]
+    assert graph.alias[row, : len(session)].tolist() == [
+        first[item] for item in session
+    ]
     assert graph.nodes[row].nonzero()[:, 0].tolist() == sorted(first.values())
-    plain, edges = nx.Graph(), torch.zeros(width, width)
+    plain = nx.Graph()
+    edges = torch.zeros(width, width)
     plain.add_nodes_from(first.values())
     for before, after in pairwise(session):
         edges[first[before], first[after]] += 1
@@ -57,7 +60,9 @@ def test_a_path_of_the_greatest_length_is_found_by_doubling(length: int) -> None
 
 def test_long_sessions_agree_with_networkx() -> None:
     there_and_back = [*range(1, 40), *range(38, 0, -1)]
-    crossing = [number * 7 % 41 + 1 for number in range(60)] + [number * 11 % 41 + 1 for number in range(30)]
+    crossing = [number * 7 % 41 + 1 for number in range(60)] + [
+        number * 11 % 41 + 1 for number in range(30)
+    ]
     batch = [there_and_back, crossing, [5], [*range(60, 0, -1), 30, 1, 45, 2, 30]]
     graph = SessionBatch.of(batch).build_graph()
     assert graph.alias.shape[1] > SHORT_SESSION
@@ -88,7 +93,9 @@ def test_graph_by_hand() -> None:
     assert graph.distances[0, 1, [0, 1, 3]].tolist() == [1, 0, 2]
 
 
-@pytest.mark.parametrize("session", [[4], [4] * 200, list(range(1, 201))], ids=["one", "one item", "long"])
+@pytest.mark.parametrize(
+    "session", [[4], [4] * 200, list(range(1, 201))], ids=["one", "one item", "long"]
+)
 def test_extremes(session: list[int]) -> None:
     graph = SessionBatch.of([session]).build_graph()
     check(session, 0, graph)

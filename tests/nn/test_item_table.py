@@ -48,15 +48,20 @@ def test_a_table_that_is_only_looked_up_has_a_dense_gradient() -> None:
     one = table()
     one.look_up(ITEMS).sum().backward()
     assert one.weight.grad is not None
-    assert one.weight.grad[:, 0].tolist() == [float(ITEMS.tolist().count(row + 1)) for row in range(56)]
+    assert one.weight.grad[:, 0].tolist() == [
+        float(ITEMS.tolist().count(row + 1)) for row in range(56)
+    ]
 
 
 def test_a_gradient_with_another_use_is_left_as_it_is() -> None:
     """Both terms of a sum get the same tensor as their gradient."""
-    one, other = table(), torch.zeros(56, 8, requires_grad=True)
+    one = table()
+    other = torch.zeros(56, 8, requires_grad=True)
     rows, whole = one.look_up_and_table(ITEMS)
     ((whole + other).sum() + 5 * rows.sum()).backward()
     assert other.grad is not None
     assert torch.equal(other.grad, torch.ones(56, 8))
     assert one.weight.grad is not None
-    assert one.weight.grad[:, 0].tolist() == [1 + 5 * ITEMS.tolist().count(row + 1) for row in range(56)]
+    assert one.weight.grad[:, 0].tolist() == [
+        1 + 5 * ITEMS.tolist().count(row + 1) for row in range(56)
+    ]

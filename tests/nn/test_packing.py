@@ -6,13 +6,15 @@ from hypothesis import strategies as st
 
 from posrec.nn.packing import pack
 
-masks = st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5).filter(
-    lambda rows: any(map(any, rows))
-)
+masks = st.lists(
+    st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5
+).filter(lambda rows: any(map(any, rows)))
 
 
 @given(masks, st.one_of(st.none(), st.integers(0, 7)))
-def test_rows_and_slots_convert_into_each_other(mask: list[list[bool]], spare: int | None) -> None:
+def test_rows_and_slots_convert_into_each_other(
+    mask: list[list[bool]], spare: int | None
+) -> None:
     filled = torch.tensor(mask)
     capacity = None if spare is None else int(filled.sum()) + spare
     packing = pack(filled, capacity)
@@ -24,7 +26,9 @@ def test_rows_and_slots_convert_into_each_other(mask: list[list[bool]], spare: i
 
 
 @given(masks, st.one_of(st.none(), st.integers(0, 7)))
-def test_only_filled_slots_have_a_gradient(mask: list[list[bool]], spare: int | None) -> None:
+def test_only_filled_slots_have_a_gradient(
+    mask: list[list[bool]], spare: int | None
+) -> None:
     filled = torch.tensor(mask)
     count = int(filled.sum())
     packing = pack(filled, None if spare is None else count + spare)

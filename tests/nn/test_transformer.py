@@ -1,5 +1,5 @@
-"""The last layer computes only the rows that are read, and they are the same as when it computes all. Dropout takes
-sixteen random bits for each number."""
+"""The last layer computes only the rows that are read, and they are the same as when it computes
+all. Dropout takes sixteen random bits for each number."""
 
 import pytest
 import torch
@@ -13,7 +13,9 @@ from posrec.nn.packing import pack
 def test_the_rows_that_are_read_are_those_of_the_whole_layer(layers: int) -> None:
     torch.manual_seed(0)
     stack = nn.ModuleList(TransformerLayer(8, 2, 16) for _ in range(layers)).double()
-    packing = pack(torch.tensor([[True, True, True], [True, False, False], [True, True, False]]))
+    packing = pack(
+        torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
+    )
     x = torch.randn(6, 8, dtype=torch.double, requires_grad=True)
     rows = torch.tensor([2, 3, 5, 0, 3, 4])  # the last of each session, then the first
     whole = x
@@ -33,7 +35,8 @@ def test_the_share_that_is_dropped_and_the_scale_of_the_rest(share: float) -> No
     found = Dropout(share)(torch.ones(401, 501))  # an odd number of elements
     assert float((found == 0).double().mean()) == pytest.approx(share, abs=0.005)
     assert torch.allclose(found[found != 0], torch.tensor(1 / (1 - share)))
-    rows, columns = (found == 0).double().mean(1), (found == 0).double().mean(0)
+    rows = (found == 0).double().mean(1)
+    columns = (found == 0).double().mean(0)
     assert rows.std() < 0.03  # no pattern along either side
     assert columns.std() < 0.03
 

@@ -14,14 +14,23 @@ ITEMS = 4
 
 def trends_of(clicks: list[int]) -> Trends:
     trends = Trends(8)
-    trends.requires_grad_(False).count(torch.tensor(clicks, dtype=torch.int32), torch.tensor([0, len(clicks)]))
+    trends.requires_grad_(False).count(
+        torch.tensor(clicks, dtype=torch.int32), torch.tensor([0, len(clicks)])
+    )
     trends.weights.copy_(torch.tensor([0.5, -0.25, 2.0]))
     return trends
 
 
-@given(st.lists(st.integers(1, ITEMS), min_size=1, max_size=60), st.integers(0, PARTS), st.integers(1, ITEMS))
-def test_a_trend_is_a_sum_over_the_clicks_before_its_part(clicks: list[int], part: int, item: int) -> None:
-    trends, total = trends_of(clicks), len(clicks)
+@given(
+    st.lists(st.integers(1, ITEMS), min_size=1, max_size=60),
+    st.integers(0, PARTS),
+    st.integers(1, ITEMS),
+)
+def test_a_trend_is_a_sum_over_the_clicks_before_its_part(
+    clicks: list[int], part: int, item: int
+) -> None:
+    trends = trends_of(clicks)
+    total = len(clicks)
     expected = 0.0
     for weight, tau in zip((0.5, -0.25, 2.0), FADING, strict=True):
         faded = [
@@ -30,7 +39,9 @@ def test_a_trend_is_a_sum_over_the_clicks_before_its_part(clicks: list[int], par
             if click == item and place < part * total / PARTS
         ]
         expected += weight * math.log1p(sum(faded))
-    assert float(trends.by_part()[item - 1, part]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert float(trends.by_part()[item - 1, part]) == pytest.approx(
+        expected, rel=1e-4, abs=1e-5
+    )
 
 
 def test_products_of_the_columns_are_the_trend() -> None:
@@ -40,7 +51,9 @@ def test_products_of_the_columns_are_the_trend() -> None:
     in_training = trends.of_sessions(like, when) @ trends.of_items(when).T
     assert torch.allclose(in_training, trends.by_part()[:, [0, 7, 14]].T)
     later = trends.of_sessions(like, None) @ trends.of_items(None).T
-    assert torch.allclose(later, trends.by_part()[:, COLUMNS - 1].expand(3, -1), atol=1e-5)
+    assert torch.allclose(
+        later, trends.by_part()[:, COLUMNS - 1].expand(3, -1), atol=1e-5
+    )
 
 
 def test_a_sample_is_scored_without_its_target_and_what_follows() -> None:

@@ -22,12 +22,18 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     """It may keep 200 kB."""
     monkeypatch.setattr(module, "RESULTS_BYTES", 200_000)
     prices = {"price": list(range(ITEMS))}
-    return Catalogue(Vocabulary([f"i{number}" for number in range(ITEMS)], prices), ITEMS)
+    return Catalogue(
+        Vocabulary([f"i{number}" for number in range(ITEMS)], prices), ITEMS
+    )
 
 
 def ask(catalogue: Catalogue, kind: str, values: dict[str, float]) -> Candidates:
     """Ask for a filter or a boost by these prices; one of the groups of items that the plan uses."""
-    rules: dict[str, Any] = {"filter": {"price": [*values]}} if kind == "filter" else {"boost": {"price": values}}
+    rules: dict[str, Any] = (
+        {"filter": {"price": [*values]}}
+        if kind == "filter"
+        else {"boost": {"price": values}}
+    )
     return Plan(catalogue, None, **rules).groups[0][1]
 
 
@@ -35,13 +41,16 @@ def ask(catalogue: Catalogue, kind: str, values: dict[str, float]) -> Candidates
 def test_the_latest_are_kept_within_the_bytes_and_long_ones_are_computed_every_time(
     catalogue: Catalogue, kind: str
 ) -> None:
-    short, long = {"3": 2.0}, {"3": 2.0, "x" * 20_000: 2.0}
+    short = {"3": 2.0}
+    long = {"3": 2.0, "x" * 20_000: 2.0}
     first = ask(catalogue, kind, short)
     gc.collect()
     tracemalloc.start()
     for number in range(300):
         ask(catalogue, kind, {f"{number} {'x' * 5000}": 3.0, str(number % ITEMS): 3.0})
-        assert ask(catalogue, kind, short) is first  # it was used, so others are dropped before it
+        assert (
+            ask(catalogue, kind, short) is first
+        )  # it was used, so others are dropped before it
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 110_000

@@ -1,4 +1,5 @@
-"""Filters by columns, against a plain restatement of what they mean, and errors that name the columns."""
+"""Filters by columns, against a plain restatement of what they mean, and errors that name the
+columns."""
 
 from typing import Any
 
@@ -16,7 +17,15 @@ TAGS = [["blue", "new"], [], None, ["new"], ["blue"]]
 SALE = [True, False, None, True, False]
 STOCK = ["True", "False", "few", None, "true"]
 ITEMS = FilterColumns(
-    {"category": CATEGORY, "price": PRICE, "weight": WEIGHT, "tags": TAGS, "sale": SALE, "stock": STOCK}, items=5
+    {
+        "category": CATEGORY,
+        "price": PRICE,
+        "weight": WEIGHT,
+        "tags": TAGS,
+        "sale": SALE,
+        "stock": STOCK,
+    },
+    items=5,
 )
 
 
@@ -47,7 +56,9 @@ ITEMS = FilterColumns(
         ({"category": "tents", "price": {"min": 100}}, [1, 0, 0, 0, 0]),
     ],
 )
-def test_filters_worked_out_by_hand(wanted: dict[str, Any], expected: list[int]) -> None:
+def test_filters_worked_out_by_hand(
+    wanted: dict[str, Any], expected: list[int]
+) -> None:
     assert ITEMS.matching(wanted).tolist() == [bool(one) for one in expected]
 
 
@@ -55,7 +66,10 @@ def test_filters_worked_out_by_hand(wanted: dict[str, Any], expected: list[int])
     ("wanted", "message"),
     [
         ({"colour": "red"}, "no column 'colour'; they have category, price, weight"),
-        ({"category": {"below": 3, "not": "tents"}}, "'category' does not hold numbers, so below"),
+        (
+            {"category": {"below": 3, "not": "tents"}},
+            "'category' does not hold numbers, so below",
+        ),
         ({"tags": {"min": 3}}, "'tags' does not hold numbers"),
         ({"sale": {"min": 0}}, "'sale' does not hold numbers"),
         ({"price": {"mx": 3}}, "'price' must be a value"),
@@ -87,9 +101,19 @@ def test_groups_are_the_first_values_and_items_without_one_are_alone() -> None:
 VALUES = st.sampled_from(["a", "b", "c", None])
 
 
-@given(st.lists(st.one_of(VALUES, st.lists(VALUES, max_size=3)), min_size=1, max_size=12), st.lists(VALUES, max_size=3))
-def test_any_values_are_found_as_a_plain_loop_finds_them(column: list[Any], wanted: list[Any]) -> None:
+@given(
+    st.lists(st.one_of(VALUES, st.lists(VALUES, max_size=3)), min_size=1, max_size=12),
+    st.lists(VALUES, max_size=3),
+)
+def test_any_values_are_found_as_a_plain_loop_finds_them(
+    column: list[Any], wanted: list[Any]
+) -> None:
     attributes = FilterColumns({"column": column}, len(column))
-    expected = [any(one in wanted for one in (value if isinstance(value, list) else [value])) for value in column]
+    expected = [
+        any(one in wanted for one in (value if isinstance(value, list) else [value]))
+        for value in column
+    ]
     assert attributes.matching({"column": wanted}).tolist() == expected
-    assert attributes.matching({"column": {"not": wanted}}).tolist() == [not one for one in expected]
+    assert attributes.matching({"column": {"not": wanted}}).tolist() == [
+        not one for one in expected
+    ]

@@ -13,23 +13,37 @@ from posrec.recommend.results import Recommendation, Recommendations
 def test_short_texts(small: PreparedDataset, trained: Path) -> None:
     assert f"{len(small.train):,} training samples" in repr(small)
     assert repr(small.train.part(0, 1)).startswith("SessionDataset(1 session, ")
-    assert repr(posrec.Vocabulary(["a"], {"title": ["A"]})) == "Vocabulary(1 item with title)"
+    assert (
+        repr(posrec.Vocabulary(["a"], {"title": ["A"]}))
+        == "Vocabulary(1 item with title)"
+    )
     recommender = posrec.Recommender.load(trained, "cpu")
     assert repr(recommender) == "Recommender(posrec, 30 items, cpu)"
     assert repr(recommender.run) == f"Run({str(trained)!r}: posrec, 30 items)"
 
 
 def test_recommendations_are_shown_and_become_a_frame() -> None:
-    items = tuple(Recommendation(item, score) for item, score in (("a", 2.0), ("b", 1.5), ("c", 1.0), ("d", 0.5)))
-    assert repr(Recommendations(items, unknown=("x",))) == "Recommendations(4 items: a 2, b 1.5, c 1, ...; 1 unknown)"
-    assert repr(Recommendations(items[:1], popular=True)) == "Recommendations(1 item: a 2; popular)"
+    items = tuple(
+        Recommendation(item, score)
+        for item, score in (("a", 2.0), ("b", 1.5), ("c", 1.0), ("d", 0.5))
+    )
+    assert (
+        repr(Recommendations(items, unknown=("x",)))
+        == "Recommendations(4 items: a 2, b 1.5, c 1, ...; 1 unknown)"
+    )
+    assert (
+        repr(Recommendations(items[:1], popular=True))
+        == "Recommendations(1 item: a 2; popular)"
+    )
     frame = Recommendations(items[:2]).to_frame()
     assert frame.rows() == [(1, "a", 2.0, None), (2, "b", 1.5, None)]
     assert frame.columns == ["rank", "item", "score", "title"]
     assert Recommendations(()).to_frame().schema == frame.schema
 
 
-def test_evaluate_gives_the_metrics_of_the_run_and_writes_nothing(small: PreparedDataset, trained: Path) -> None:
+def test_evaluate_gives_the_metrics_of_the_run_and_writes_nothing(
+    small: PreparedDataset, trained: Path
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.iterdir()}
     recommender = posrec.Recommender.load(trained, "cpu")
     found = posrec.evaluate(recommender, small, SilentProgress())

@@ -18,7 +18,9 @@ def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path: Path, mark: bytes) -> N
     assert list(ListedIds(tmp_path / "ids.txt")) == ["i1", "zürich", "i2", "i3"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"]
+)
 def test_other_encodings_are_refused(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "ids.txt").write_bytes("i1\nzürich\n".encode(encoding))
     with pytest.raises(InputError, match=r"ids\.txt is not UTF-8 text"):
@@ -36,18 +38,31 @@ def test_many_ids_take_the_memory_of_their_file(tmp_path: Path) -> None:
     assert most < 2 * path.stat().st_size
     assert (known, ids.number) == (["i0000003"], 100_000)
     first = ", ".join(f"i000000{number}" for number in (0, 1, 2, 4, 5))
-    assert f"{path}: the run does not know 99,999 of 100,000 ids: {first} and 99,994 more; write" in str(note)
+    assert (
+        f"{path}: the run does not know 99,999 of 100,000 ids: {first} and 99,994 more; write"
+        in str(note)
+    )
 
 
 def test_commands_warn_of_unknown_ids(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("i5\n'i6'\n'i7'\n")
     (tmp_path / "sessions.jsonl").write_text('{"session": ["i3"]}\n')
-    asked = command("recommend", trained, "i3", "--deny", tmp_path / "ids.txt", "--json")
+    asked = command(
+        "recommend", trained, "i3", "--deny", tmp_path / "ids.txt", "--json"
+    )
     scored = command(
-        "score", trained, tmp_path / "sessions.jsonl", tmp_path / "o.jsonl", "--allow", tmp_path / "ids.txt"
+        "score",
+        trained,
+        tmp_path / "sessions.jsonl",
+        tmp_path / "o.jsonl",
+        "--allow",
+        tmp_path / "ids.txt",
     )
     for done in (asked, scored):
         assert done.code == 0, done.err
-        assert "ids.txt: the run does not know 2 of 3 ids: 'i6', 'i7'; write ids as in the log" in done.err
+        assert (
+            "ids.txt: the run does not know 2 of 3 ids: 'i6', 'i7'; write ids as in the log"
+            in done.err
+        )
     assert "i5" not in [one["item"] for one in json.loads(asked.out)["items"]]
     assert json.loads((tmp_path / "o.jsonl").read_text())["items"] == ["i5"]

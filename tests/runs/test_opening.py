@@ -1,4 +1,5 @@
-"""Opening a run folder: the clicks of its items are always there, and it is never read while files are replaced."""
+"""Opening a run folder: the clicks of its items are always there, and it is never read while files
+are replaced."""
 
 import shutil
 from collections.abc import Callable
@@ -26,8 +27,14 @@ def run(trained_with_export: Path, tmp_path: Path) -> Path:
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "absent": (Path.unlink, "is not listed"),
     "not numpy": (lambda path: path.write_bytes(b"\x93NUMPY rubbish"), "can't be read"),
-    "of other items": (lambda path: np.save(path, np.zeros(3)), "does not fit the run's 30 items"),
-    "not numbers": (lambda path: np.save(path, np.full(30, np.nan)), "does not hold the numbers"),
+    "of other items": (
+        lambda path: np.save(path, np.zeros(3)),
+        "does not fit the run's 30 items",
+    ),
+    "not numbers": (
+        lambda path: np.save(path, np.full(30, np.nan)),
+        "does not hold the numbers",
+    ),
 }
 
 
@@ -43,7 +50,9 @@ def test_a_run_without_the_clicks_of_its_items_is_refused(
         open_run(run)
 
 
-def test_a_run_is_opened_before_or_after_files_are_replaced_but_not_in_between(run: Path) -> None:
+def test_a_run_is_opened_before_or_after_files_are_replaced_but_not_in_between(
+    run: Path,
+) -> None:
     opened = []
     reader = Thread(target=lambda: opened.append(open_recommender(run)))
     with changing(run, *EXPORT):  # meanwhile checksums.json does not list the export
@@ -54,7 +63,9 @@ def test_a_run_is_opened_before_or_after_files_are_replaced_but_not_in_between(r
     assert opened[0].uses_onnx
 
 
-def test_a_run_whose_files_are_replaced_while_it_is_read_is_read_again(run: Path) -> None:
+def test_a_run_whose_files_are_replaced_while_it_is_read_is_read_again(
+    run: Path,
+) -> None:
     attempts = []
 
     def read(reader: FolderReader, _: dict[str, Any]) -> Any:
@@ -68,7 +79,9 @@ def test_a_run_whose_files_are_replaced_while_it_is_read_is_read_again(run: Path
     assert len(attempts) == 2
 
 
-def test_a_server_that_watches_the_run_waits_until_files_are_replaced(run: Path) -> None:
+def test_a_server_that_watches_the_run_waits_until_files_are_replaced(
+    run: Path,
+) -> None:
     before = run_stamp(run)
     assert before is not None
     with changing(run, *EXPORT):

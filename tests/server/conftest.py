@@ -26,7 +26,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session", params=["sqlite", "redis"])
-def any_store(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AnyStore:
+def any_store(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AnyStore:
     if request.param == "sqlite":
         return SqliteFile(tmp_path_factory.mktemp("sqlite"))
     found: AnyStore = request.getfixturevalue("store")

@@ -1,4 +1,5 @@
-"""The run behind the answers in docs/http.md: six items of the demo shop, and weights that are computed, not drawn."""
+"""The run behind the answers in docs/http.md: six items of the demo shop, and weights that are
+computed, not drawn."""
 
 from pathlib import Path
 
@@ -19,7 +20,8 @@ ITEMS = {
 
 
 def save_documented_run(folder: Path) -> Path:
-    """Items of the same category have similar vectors, so that the answers look like those of a trained model."""
+    """Items of the same category have similar vectors, so that the answers look like those of a
+    trained model."""
     titles, categories, clicks = map(list, zip(*ITEMS.values(), strict=True))
     config = {"model": "posrec", "items": len(ITEMS), "d": 8}
     model = PosRec(len(ITEMS), PosRecConfig(d=8))
@@ -31,5 +33,8 @@ def save_documented_run(folder: Path) -> Path:
         for row, category in enumerate(categories):
             model.embedding.weight[row, kinds.index(category)] += 2
     vocabulary = Vocabulary(list(ITEMS), {"title": titles, "category": categories})
-    save_run(Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks)), folder / "run")
+    save_run(
+        Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks)),
+        folder / "run",
+    )
     return folder / "run"

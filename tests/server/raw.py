@@ -11,17 +11,39 @@ from tests.server.server_process import Answer, Server
 SESSION = json.dumps({"session": ["i3"], "k": 2}).encode()
 
 
-def head(method: str, path: str, *headers: str, host: str | None = "localhost", version: str = "1.1") -> bytes:
-    lines = [f"{method} {path} HTTP/{version}", *([] if host is None else [f"Host: {host}"]), *headers, "", ""]
+def head(
+    method: str,
+    path: str,
+    *headers: str,
+    host: str | None = "localhost",
+    version: str = "1.1",
+) -> bytes:
+    lines = [
+        f"{method} {path} HTTP/{version}",
+        *([] if host is None else [f"Host: {host}"]),
+        *headers,
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode("latin-1")
 
 
 def recommend(*headers: str, **options: Any) -> bytes:
-    return head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}", *headers, **options) + SESSION
+    return (
+        head(
+            "POST",
+            "/v1/recommend",
+            f"Content-Length: {len(SESSION)}",
+            *headers,
+            **options,
+        )
+        + SESSION
+    )
 
 
 class Received(io.BufferedReader):
-    """What a connection receives. http.client closes it after an answer; here the next answer may be in it already."""
+    """What a connection receives. http.client closes it after an answer; here the next answer may
+    be in it already."""
 
     def close(self) -> None:
         pass
@@ -30,7 +52,8 @@ class Received(io.BufferedReader):
 class Client:
     def __init__(self, server: Server) -> None:
         self.socket = socket.create_connection(server.address, timeout=120)
-        self.sendall, self.shutdown = self.socket.sendall, self.socket.shutdown
+        self.sendall = self.socket.sendall
+        self.shutdown = self.socket.shutdown
         self.received = Received(socket.SocketIO(self.socket, "r"))
 
     def __enter__(self) -> "Client":
@@ -45,7 +68,9 @@ class Client:
     def read(self, method: str = "POST") -> Answer:
         answer = http.client.HTTPResponse(self, method=method)  # type: ignore[arg-type]
         answer.begin()
-        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        return Answer(
+            answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        )
 
     def rest(self) -> bytes:
         """All that the server still sends until it closes the connection."""

@@ -1,7 +1,7 @@
 """Starts `posrec serve` as a process, and asks it.
 
-Importing torch takes most of a server's start, so one process imports everything once and is forked for each server
-(multiprocessing's fork server). `forked=False` starts the command as a user does.
+Importing torch takes most of a server's start, so one process imports everything once and is forked
+for each server (multiprocessing's fork server). `forked=False` starts the command as a user does.
 """
 
 import http.client
@@ -41,7 +41,9 @@ class Forked:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.server.preloaded"])
         own, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(target=run_command, args=(list(arguments), environment, theirs))
+        self.process = context.Process(
+            target=run_command, args=(list(arguments), environment, theirs)
+        )
         self.process.start()
         theirs.close()
         self.stderr: IO[str] = os.fdopen(os.dup(own.fileno()))
@@ -64,7 +66,9 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def run_command(arguments: list[str], environment: dict[str, str], stderr: Connection) -> None:
+def run_command(
+    arguments: list[str], environment: dict[str, str], stderr: Connection
+) -> None:
     """In the forked process: `posrec ARGUMENTS`, as `python -m posrec` would run it."""
     os.dup2(stderr.fileno(), 2)
     os.environ.clear()
@@ -73,7 +77,9 @@ def run_command(arguments: list[str], environment: dict[str, str], stderr: Conne
     from posrec.cli import main
     from posrec.server import serve
 
-    if "--items" not in arguments:  # the parent reads that file with polars, whose threads a fork would not have
+    if (
+        "--items" not in arguments
+    ):  # the parent reads that file with polars, whose threads a fork would not have
         serve.START_METHOD = "fork"  # the workers too have imported everything
     main()
 
@@ -93,12 +99,18 @@ class Server:
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
-            content, sent = body, {name.replace("_", "-"): value for name, value in headers.items()}
+            content = body
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
             if not isinstance(body, bytes | None):
-                content, sent = json.dumps(body).encode(), {"Content-Type": "application/json", **sent}
+                content = json.dumps(body).encode()
+                sent = {"Content-Type": "application/json", **sent}
             connection.request(method, path, content, sent)
             answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            return Answer(
+                answer.status,
+                {k.lower(): v for k, v in answer.getheaders()},
+                answer.read(),
+            )
         finally:
             connection.close()
 
@@ -119,12 +131,18 @@ class Server:
 
     def metric(self, name: str) -> float:
         lines = self.ask("GET", "/metrics").body.decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
+        return sum(
+            float(line.split()[-1])
+            for line in lines
+            if line.startswith(name) and not line.startswith("#")
+        )
 
 
 def children(server: Server) -> list[int]:
     command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(server.process.pid)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    listed = subprocess.run(
+        command, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
     return [int(line.split()[0]) for line in listed if "resource_tracker" not in line]
 
 
@@ -143,9 +161,20 @@ def until(check: Callable[[], Any], seconds: float = 150) -> Any:
 
 @contextmanager
 def serving(
-    run: Path, *options: object, onnx: bool = False, forked: bool = True, key: str | None = None
+    run: Path,
+    *options: object,
+    onnx: bool = False,
+    forked: bool = True,
+    key: str | None = None,
 ) -> Iterator[Server]:
-    line = ["serve", str(run), "--port", "0", *([] if onnx else ["--no-onnx"]), *map(str, options)]
+    line = [
+        "serve",
+        str(run),
+        "--port",
+        "0",
+        *([] if onnx else ["--no-onnx"]),
+        *map(str, options),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     if key is not None:
         environment["POSREC_API_KEY"] = key
@@ -154,20 +183,32 @@ def serving(
         process = Forked(line, environment)
     else:
         command = [sys.executable, "-m", "posrec", *line]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=environment
+        )
     server = Server(process)
 
     def listen() -> None:
         assert process.stderr is not None
         for said in process.stderr:
-            server.log.append(json.loads(said) if said.startswith("{") else {"message": said})
+            server.log.append(
+                json.loads(said) if said.startswith("{") else {"message": said}
+            )
 
     threading.Thread(target=listen, daemon=True).start()
     try:
         until(lambda: process.poll() is not None or server.said("listening"))
         assert process.poll() is None, server.log
-        until(lambda: process.poll() is not None or server.said("serving") or is_refused(server))
-        until(lambda: process.poll() is not None or accepts(server))  # one of several workers listens once it is loaded
+        until(
+            lambda: (
+                process.poll() is not None
+                or server.said("serving")
+                or is_refused(server)
+            )
+        )
+        until(
+            lambda: process.poll() is not None or accepts(server)
+        )  # one of several workers listens once it is loaded
         yield server
     finally:
         if process.poll() is None:
@@ -188,4 +229,6 @@ def accepts(server: Server) -> bool:
 
 
 def is_refused(server: Server) -> bool:
-    return any("can't be served" in line.get("message", "") for line in list(server.log))
+    return any(
+        "can't be served" in line.get("message", "") for line in list(server.log)
+    )

@@ -48,7 +48,17 @@ class Store:
         until(lambda: not self.client.exists(key(session)))
 
     def start(self) -> None:
-        line = [PROGRAM, "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--dir", self.folder]
+        line = [
+            PROGRAM,
+            "--port",
+            self.port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            self.folder,
+        ]
         self.process = subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL)
         until(self.answers)
 
@@ -96,11 +106,17 @@ class SqliteFile:
         self.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", *row)
 
     def seconds_left(self, session: str) -> float:
-        ((expires,),) = self.execute("SELECT expires FROM sessions WHERE id = ?", hashed(session))
+        ((expires,),) = self.execute(
+            "SELECT expires FROM sessions WHERE id = ?", hashed(session)
+        )
         return float(expires) - time.time()
 
     def expire(self, session: str) -> None:
-        self.execute("UPDATE sessions SET expires = ? WHERE id = ?", time.time() - 1, hashed(session))
+        self.execute(
+            "UPDATE sessions SET expires = ? WHERE id = ?",
+            time.time() - 1,
+            hashed(session),
+        )
 
     def stop(self) -> None:
         self.path.rename(self.path.with_name("aside"))

@@ -11,7 +11,9 @@ from posrec.server.batching import BackgroundQueue, Batcher
 from posrec.server.errors import Disconnected, Overloaded
 
 
-def play(batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[Any]]) -> Any:
+def play(
+    batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[Any]]
+) -> Any:
     async def tell() -> Any:
         running = batcher()
         running.start()
@@ -52,7 +54,12 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
         gate.open.set()
         return await asyncio.gather(first, *rest)
 
-    answers = play(lambda: Batcher(gate.compute, max_batch=4, observe=lambda size, _: sizes.append(size)), story)
+    answers = play(
+        lambda: Batcher(
+            gate.compute, max_batch=4, observe=lambda size, _: sizes.append(size)
+        ),
+        story,
+    )
     assert answers == list(range(1, 11))
     assert sizes == [1, 4, 4, 1]
 
@@ -69,12 +76,18 @@ def test_requests_are_answered_again_after_memory_has_run_out() -> None:
             await submit(batcher, 1)
         answers = [await submit(batcher, 2)]
         failing.append(True)
-        really, batcher.next_batch = batcher.next_batch, lambda: [fail_once(), *really()][1:]  # type: ignore[method-assign]
+        really, batcher.next_batch = (
+            batcher.next_batch,
+            lambda: [fail_once(), *really()][1:],
+        )  # type: ignore[method-assign]
         with pytest.raises(MemoryError):
             await submit(batcher, 3)
         return [*answers, await submit(batcher, 4)]
 
-    assert play(lambda: Batcher(lambda numbers: numbers, observe=fail_once), story) == [2, 4]
+    assert play(lambda: Batcher(lambda numbers: numbers, observe=fail_once), story) == [
+        2,
+        4,
+    ]
 
 
 def test_stopping_waits_for_the_batch_that_is_computed() -> None:
@@ -101,7 +114,10 @@ def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
         await asyncio.sleep(0.05)
         accepted += [submit(batcher, number) for number in (1, 2)]
         with batcher.place(1):  # for a query that is not known yet
-            for refused in (lambda: submit(batcher, 4), lambda: batcher.place(1).__enter__()):
+            for refused in (
+                lambda: submit(batcher, 4),
+                lambda: batcher.place(1).__enter__(),
+            ):
                 with pytest.raises(Overloaded):
                     refused()
         accepted.append(submit(batcher, 3))
@@ -134,12 +150,17 @@ class Clock:
     ("seconds_each", "most"),
     [
         (0.0001, 128),  # 18 batches of 1.6 ms fit into 30 ms; the queue is the limit
-        (0.0004, 64),  # four batches of 6.4 ms: 75 requests would fit, but eleven of them would wait for a fifth batch
+        (
+            0.0004,
+            64,
+        ),  # four batches of 6.4 ms: 75 requests would fit, but eleven of them would wait for a fifth batch
         (0.0006, 48),  # three batches of 9.6 ms
         (0.02, 48),  # three full batches may always wait
     ],
 )
-def test_the_queue_is_shorter_where_requests_take_long(seconds_each: float, most: int) -> None:
+def test_the_queue_is_shorter_where_requests_take_long(
+    seconds_each: float, most: int
+) -> None:
     clock = Clock()
 
     async def story(batcher: Batcher) -> None:
@@ -170,14 +191,23 @@ def test_a_batch_has_a_bounded_amount_of_work() -> None:
     batches: list[list[int]] = []
 
     async def story(batcher: Batcher) -> None:
-        await asyncio.gather(*(submit(batcher, work, work) for work in (1, 4, 3, 2, 6, 1, 20, 1)))
+        await asyncio.gather(
+            *(submit(batcher, work, work) for work in (1, 4, 3, 2, 6, 1, 20, 1))
+        )
 
-    play(lambda: Batcher(lambda works: batches.append(list(works)) or works, max_batch=8), story)
+    play(
+        lambda: Batcher(
+            lambda works: batches.append(list(works)) or works, max_batch=8
+        ),
+        story,
+    )
     assert batches == [[1, 4, 3], [2, 6], [1], [20], [1]]
 
 
 def test_slow_work_is_not_done_once_the_client_has_left() -> None:
-    quick, slow, left = Gate(), Gate(), asyncio.Event()
+    quick = Gate()
+    slow = Gate()
+    left = asyncio.Event()
     queue = BackgroundQueue(10)
 
     async def has_left() -> bool:
@@ -185,7 +215,10 @@ def test_slow_work_is_not_done_once_the_client_has_left() -> None:
 
     async def story(batcher: Batcher) -> None:
         pieces = [
-            queue.run(lambda name=name: slow.compute([name]), has_left if name == "b" else None)
+            queue.run(
+                lambda name=name: slow.compute([name]),
+                has_left if name == "b" else None,
+            )
             for name in ("a", "b", "c")
         ]
         later = [asyncio.create_task(piece) for piece in pieces]
@@ -196,7 +229,11 @@ def test_slow_work_is_not_done_once_the_client_has_left() -> None:
         assert await first == "d"
         slow.open.set()
         answers = await asyncio.gather(*later, return_exceptions=True)
-        assert [isinstance(answer, Disconnected) for answer in answers] == [False, True, False]
+        assert [isinstance(answer, Disconnected) for answer in answers] == [
+            False,
+            True,
+            False,
+        ]
         queue.stop()
 
     play(lambda: Batcher(quick.compute, max_batch=1), story)
@@ -205,7 +242,11 @@ def test_slow_work_is_not_done_once_the_client_has_left() -> None:
 
 def test_slow_work_is_bounded_by_its_sum() -> None:
     queue = BackgroundQueue(10)
-    with queue.place(100), pytest.raises(Overloaded), queue.place(1):  # alone the first is accepted
+    with (
+        queue.place(100),
+        pytest.raises(Overloaded),
+        queue.place(1),
+    ):  # alone the first is accepted
         pass
     with queue.place(4), queue.place(6), pytest.raises(Overloaded), queue.place(1):
         pass

@@ -41,12 +41,20 @@ print(Metrics(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])).text())
 
 
 def python(program: str, folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(SOURCE),
+        "PROMETHEUS_MULTIPROC_DIR": str(folder),
+    }
     line = [sys.executable, "-c", program]
-    return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
 
 
-def test_workers_are_summed_and_a_dead_one_leaves_the_queue_alone(tmp_path: Path) -> None:
+def test_workers_are_summed_and_a_dead_one_leaves_the_queue_alone(
+    tmp_path: Path,
+) -> None:
     workers = [python(WORKER, tmp_path) for _ in range(2)]
     for worker in workers:
         assert worker.stdout is not None
@@ -57,33 +65,36 @@ def test_workers_are_summed_and_a_dead_one_leaves_the_queue_alone(tmp_path: Path
     workers[1].kill()
     workers[1].wait()
     lines = text.splitlines()
-    assert {
-        'posrec_requests_total{path="/v1/recommend",status="2xx"} 2.0',
-        'posrec_requests_total{path="/v1/sessions",status="4xx"} 2.0',
-        'posrec_requests_total{path="other",status="4xx"} 2.0',
-        'posrec_requests_total{path="/v1/explain",status="5xx"} 0.0',  # shown before it is first counted
-        'posrec_recommend_seconds_bucket{le="0.003"} 0.0',
-        'posrec_recommend_seconds_bucket{le="0.005"} 2.0',
-        'posrec_recommend_seconds_bucket{le="+Inf"} 2.0',
-        "posrec_recommend_seconds_count 2.0",
-        'posrec_batch_size_bucket{le="4.0"} 0.0',
-        'posrec_batch_size_bucket{le="8.0"} 2.0',
-        "posrec_batch_size_sum 16.0",
-        'posrec_unknown_items_total{run="night"} 6.0',
-        'posrec_session_clicks_total{run="night"} 8.0',
-        'posrec_answers_total{run="night"} 2.0',
-        'posrec_popular_answers_total{run="night"} 2.0',
-        'posrec_short_answers_total{run="night"} 0.0',
-        'posrec_feedback_total{event="shown",run="night"} 2.0',  # answers
-        'posrec_feedback_total{event="clicked",run="night"} 4.0',  # items
-        'posrec_feedback_total{event="clicked",run="other"} 2.0',
-        "posrec_unsigned_feedback_total 40.0",
-        'posrec_run_workers{fingerprint="f1",run="night"} 1.0',  # of the living worker alone
-        f'posrec_run_trained_until_timestamp_seconds{{run="night"}} {float(workers[1].pid)}',
-        "posrec_store_errors_total 0.0",
-        "posrec_queue_length 5.0",  # of the living worker alone
-        "# TYPE posrec_requests_total counter",
-        "# TYPE posrec_recommend_seconds histogram",
-        "# TYPE posrec_queue_length gauge",
-    } <= set(lines)
+    assert (
+        {
+            'posrec_requests_total{path="/v1/recommend",status="2xx"} 2.0',
+            'posrec_requests_total{path="/v1/sessions",status="4xx"} 2.0',
+            'posrec_requests_total{path="other",status="4xx"} 2.0',
+            'posrec_requests_total{path="/v1/explain",status="5xx"} 0.0',  # shown before it is first counted
+            'posrec_recommend_seconds_bucket{le="0.003"} 0.0',
+            'posrec_recommend_seconds_bucket{le="0.005"} 2.0',
+            'posrec_recommend_seconds_bucket{le="+Inf"} 2.0',
+            "posrec_recommend_seconds_count 2.0",
+            'posrec_batch_size_bucket{le="4.0"} 0.0',
+            'posrec_batch_size_bucket{le="8.0"} 2.0',
+            "posrec_batch_size_sum 16.0",
+            'posrec_unknown_items_total{run="night"} 6.0',
+            'posrec_session_clicks_total{run="night"} 8.0',
+            'posrec_answers_total{run="night"} 2.0',
+            'posrec_popular_answers_total{run="night"} 2.0',
+            'posrec_short_answers_total{run="night"} 0.0',
+            'posrec_feedback_total{event="shown",run="night"} 2.0',  # answers
+            'posrec_feedback_total{event="clicked",run="night"} 4.0',  # items
+            'posrec_feedback_total{event="clicked",run="other"} 2.0',
+            "posrec_unsigned_feedback_total 40.0",
+            'posrec_run_workers{fingerprint="f1",run="night"} 1.0',  # of the living worker alone
+            f'posrec_run_trained_until_timestamp_seconds{{run="night"}} {float(workers[1].pid)}',
+            "posrec_store_errors_total 0.0",
+            "posrec_queue_length 5.0",  # of the living worker alone
+            "# TYPE posrec_requests_total counter",
+            "# TYPE posrec_recommend_seconds histogram",
+            "# TYPE posrec_queue_length gauge",
+        }
+        <= set(lines)
+    )
     assert "f0" not in text  # which no worker serves any more

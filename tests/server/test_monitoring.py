@@ -1,4 +1,5 @@
-"""examples/monitoring and the table of metrics in docs/serving.md name what a server prints at /metrics."""
+"""examples/monitoring and the table of metrics in docs/serving.md name what a server prints at
+/metrics."""
 
 import json
 import re
@@ -25,26 +26,40 @@ def printed(server: Server) -> str:
 def expressions() -> list[str]:
     """Every query of the dashboard and of the alert rules."""
     dashboard = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries = [
+        target["expr"] for panel in dashboard["panels"] for target in panel["targets"]
+    ]
     (group,) = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     return queries + [rule["expr"] for rule in group["rules"]]
 
 
-def test_dashboard_and_alerts_ask_for_metrics_that_the_server_has(plain_server: Server) -> None:
+def test_dashboard_and_alerts_ask_for_metrics_that_the_server_has(
+    plain_server: Server,
+) -> None:
     text = printed(plain_server)
     series = re.findall(r"^(posrec_\w+)(?:{(.*)})? ", text, re.MULTILINE)
-    names, labels = {name for name, _ in series}, {label for _, own in series for label in own.split(",")}
+    names = {name for name, _ in series}
+    labels = {label for _, own in series for label in own.split(",")}
     queries = " ".join(expressions())
     assert set(re.findall(r"posrec_\w+", queries)) <= names
     assert set(re.findall(r'(?:event|status)="\w+"', queries)) <= labels
-    grouped = {label for group in re.findall(r"by \((.*?)\)", queries) for label in group.split(", ")}
-    assert grouped - {label.partition("=")[0] for label in labels} == {"job", "instance"}  # which Prometheus adds
+    grouped = {
+        label
+        for group in re.findall(r"by \((.*?)\)", queries)
+        for label in group.split(", ")
+    }
+    assert grouped - {label.partition("=")[0] for label in labels} == {
+        "job",
+        "instance",
+    }  # which Prometheus adds
 
 
 def test_the_page_lists_all_metrics(plain_server: Server) -> None:
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     table = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", printed(plain_server), re.MULTILINE))
+    kinds = dict(
+        re.findall(r"^# TYPE (\S+) (\w+)$", printed(plain_server), re.MULTILINE)
+    )
     described = {
         name: kind
         for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", table, re.MULTILINE)
@@ -58,6 +73,15 @@ def test_prometheus_accepts_the_files_and_the_alerts_fire(tmp_path: Path) -> Non
     shutil.copytree(MONITORING, tmp_path, dirs_exist_ok=True)
     shutil.copy(Path(__file__).with_name("alert_cases.yml"), tmp_path)
     (tmp_path / "posrec.key").write_text("my-key")
-    for arguments in (["check", "config", "prometheus.yml"], ["test", "rules", "alert_cases.yml"]):
-        done = subprocess.run([str(PROMTOOL), *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    for arguments in (
+        ["check", "config", "prometheus.yml"],
+        ["test", "rules", "alert_cases.yml"],
+    ):
+        done = subprocess.run(
+            [str(PROMTOOL), *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr

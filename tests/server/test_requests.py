@@ -1,4 +1,5 @@
-"""Requests that are not valid, too large, too many or random: each is answered, with a documented error."""
+"""Requests that are not valid, too large, too many or random: each is answered, with a documented
+error."""
 
 import http.client
 import json
@@ -15,7 +16,8 @@ from tests.server.server_process import Answer, Server, serving
 
 pytest.importorskip("granian")
 
-RECOMMEND, EXPLAIN = "/v1/recommend", "/v1/explain"
+RECOMMEND = "/v1/recommend"
+EXPLAIN = "/v1/explain"
 MOST = 10_000  # clicks
 BODY = 2 << 20  # bytes
 LONGEST: list[Any] = ["x" * 1024, "é" * 512, "\U0001f3d4" * 256, -(10**1022)]
@@ -26,13 +28,18 @@ TOO_LONG: list[Any] = ["x" * 1025, "é" * 513, "\U0001f3d4" * 257, -(10**1023)]
 def server(plain_server: Server) -> Iterator[Server]:
     """No request of this module may be answered with a 5xx."""
     yield plain_server
-    assert plain_server.metric('posrec_requests_total{path="/v1/recommend",status="5xx"}') == 0
+    assert (
+        plain_server.metric('posrec_requests_total{path="/v1/recommend",status="5xx"}')
+        == 0
+    )
 
 
 @pytest.fixture(scope="module")
 def limited(trained: Path) -> Iterator[Server]:
     """A server that takes less than the default of everything."""
-    with serving(trained, "--max-length", 3, "--max-body", 1024, "--queue", 2) as server:
+    with serving(
+        trained, "--max-length", 3, "--max-body", 1024, "--queue", 2
+    ) as server:
         yield server
 
 
@@ -90,7 +97,11 @@ def test_wrong_types_and_unknown_fields(server: Server, wrong: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*(("k", k) for k in ("5", 1.5, True, None, 0, 1001, -(10**30))), ("exclude_seen", 1), ("deny", [None])],
+    [
+        *(("k", k) for k in ("5", 1.5, True, None, 0, 1001, -(10**30))),
+        ("exclude_seen", 1),
+        ("deny", [None]),
+    ],
 )
 def test_wrong_values_of_optional_fields(server: Server, name: str, value: Any) -> None:
     refused(server.recommend("i3", **{name: value}), 422, f"$.{name}")
@@ -112,17 +123,41 @@ def test_deep_nesting(server: Server, body: bytes) -> None:
 
 def test_content_types(server: Server) -> None:
     body = {"session": ["i3"]}
-    for kind in ("text/xml", "multipart/form-data; boundary=x", "application/msgpack", "application/octet-stream", "x"):
-        refused(server.ask("POST", RECOMMEND, body, Content_Type=kind), 415, kind.partition(";")[0])
-    for kind in ("Application/JSON; charset=utf-8", "text/x+json", "application/x-www-form-urlencoded", "text/plain"):
+    for kind in (
+        "text/xml",
+        "multipart/form-data; boundary=x",
+        "application/msgpack",
+        "application/octet-stream",
+        "x",
+    ):
+        refused(
+            server.ask("POST", RECOMMEND, body, Content_Type=kind),
+            415,
+            kind.partition(";")[0],
+        )
+    for kind in (
+        "Application/JSON; charset=utf-8",
+        "text/x+json",
+        "application/x-www-form-urlencoded",
+        "text/plain",
+    ):
         assert server.ask("POST", RECOMMEND, body, Content_Type=kind).status == 200
 
 
 def test_a_huge_body_in_chunks(server: Server) -> None:
     connection = http.client.HTTPConnection(*server.address, timeout=120)
     chunks = (b" " * 65536 for _ in range(20 * BODY // 65536))
-    with closing(connection), suppress(ConnectionError):  # a client that goes on sending may lose the answer
-        connection.request("POST", RECOMMEND, chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+    with (
+        closing(connection),
+        suppress(ConnectionError),
+    ):  # a client that goes on sending may lose the answer
+        connection.request(
+            "POST",
+            RECOMMEND,
+            chunks,
+            {"Transfer-Encoding": "chunked"},
+            encode_chunked=True,
+        )
         assert connection.getresponse().status == 413
     assert answers(server)
 
@@ -135,14 +170,27 @@ def test_the_largest_body_is_accepted(server: Server) -> None:
 
 def test_very_long_sessions(server: Server) -> None:
     clicks = [f"i{number % 30}" for number in range(MOST)]
-    assert server.recommend(*clicks).json()["items"] == server.recommend(*clicks[-10:]).json()["items"]
-    why = server.ask("POST", EXPLAIN, {"session": clicks, "item": "i5"}).json()  # the model reads the latest ten
+    assert (
+        server.recommend(*clicks).json()["items"]
+        == server.recommend(*clicks[-10:]).json()["items"]
+    )
+    why = server.ask(
+        "POST", EXPLAIN, {"session": clicks, "item": "i5"}
+    ).json()  # the model reads the latest ten
     assert [one["position"] for one in why["clicks"]] == list(range(MOST - 10, MOST))
     refused(server.recommend(*clicks, "i3"), 422, "10000")
     unknown = [f"no such thing {number}" for number in range(MOST)]
     answer = server.recommend(*unknown, k=3).json()
-    assert (answer["unknown"], answer["popular"], len(answer["items"])) == (unknown, True, 3)
-    refused(server.ask("POST", EXPLAIN, {"session": unknown, "item": "i3"}), 400, "9,995 more")
+    assert (answer["unknown"], answer["popular"], len(answer["items"])) == (
+        unknown,
+        True,
+        3,
+    )
+    refused(
+        server.ask("POST", EXPLAIN, {"session": unknown, "item": "i3"}),
+        400,
+        "9,995 more",
+    )
 
 
 def test_a_shorter_limit(limited: Server) -> None:
@@ -164,7 +212,9 @@ def test_overload(limited: Server) -> None:
         return [limited.recommend("i3", "i4", k=20) for _ in range(20)]
 
     with ThreadPoolExecutor(60) as clients:
-        answered = [answer for several in clients.map(ask, range(60)) for answer in several]
+        answered = [
+            answer for several in clients.map(ask, range(60)) for answer in several
+        ]
     statuses = Counter(answer.status for answer in answered)
     assert set(statuses) == {200, 503}
     assert statuses.total() == 1200
@@ -174,9 +224,13 @@ def test_overload(limited: Server) -> None:
             assert answer.headers["retry-after"] == "1"
         else:
             given = answer.json()
-            assert [one["item"] for one in given["items"]] == [one["item"] for one in expected["items"]]
+            assert [one["item"] for one in given["items"]] == [
+                one["item"] for one in expected["items"]
+            ]
             scores = [one["score"] for one in expected["items"]]
-            assert [one["score"] for one in given["items"]] == pytest.approx(scores, abs=1e-4)
+            assert [one["score"] for one in given["items"]] == pytest.approx(
+                scores, abs=1e-4
+            )
     assert limited.metric("posrec_refused_total") == refused_before + statuses[503]
     assert limited.metric("posrec_queue_length") == 0
 
@@ -193,11 +247,23 @@ def test_a_longer_id_is_refused(plain_server: Server, item: Any) -> None:
     ]
     for path, body in wrong:
         refused(plain_server.ask("POST", path, body), 422, "1,024 bytes")
-    assert plain_server.recommend(session_id="long").json()["unknown"] == []  # nothing was stored
+    assert (
+        plain_server.recommend(session_id="long").json()["unknown"] == []
+    )  # nothing was stored
 
 
 @pytest.mark.parametrize("item", LONGEST, ids=range(len(LONGEST)))
 def test_the_longest_id_is_accepted(plain_server: Server, item: Any) -> None:
-    assert plain_server.recommend("i3", item, allow=[item, "i3"], deny=[item]).json()["unknown"] == [str(item)]
-    assert plain_server.ask("POST", "/v1/explain", {"session": ["i3"], "item": item}).status == 404
-    assert plain_server.ask("POST", "/v1/sessions/longest/click", {"item": item}).status == 200
+    assert plain_server.recommend("i3", item, allow=[item, "i3"], deny=[item]).json()[
+        "unknown"
+    ] == [str(item)]
+    assert (
+        plain_server.ask(
+            "POST", "/v1/explain", {"session": ["i3"], "item": item}
+        ).status
+        == 404
+    )
+    assert (
+        plain_server.ask("POST", "/v1/sessions/longest/click", {"item": item}).status
+        == 200
+    )

@@ -25,16 +25,21 @@ from tests.server.server_process import Server, children, open_files, serving, u
 pytest.importorskip("granian")
 pytest.importorskip("redis")
 
-KEY, PASSWORD = "open-sesame-4711", "pa55w0rd"
+KEY = "open-sesame-4711"
+PASSWORD = "pa55w0rd"
 STORE = f"redis://shop:{PASSWORD}@127.0.0.1:1/0"
-pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="there is no /proc here")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/net/tcp").is_file(), reason="there is no /proc here"
+)
 ANSWERED = 'posrec_requests_total{path="/v1/recommend",status="2xx"}'
 DIED = "Unexpected exit from worker-"
 BODY = json.dumps({"session": ["i3", "i4"], "item": "i5"}).encode()
 HEAD = f"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(BODY)}\r\nExpect: 100-continue\r\n\r\n"
 
 
-def test_secrets_are_not_in_the_process_list(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_in_the_process_list(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("POSREC_SESSION_STORE", STORE)
     with serving(trained, forked=False, key=KEY) as server:
         for process in (server.process.pid, server.worker):
@@ -42,7 +47,12 @@ def test_secrets_are_not_in_the_process_list(trained: Path, monkeypatch: pytest.
             assert KEY not in line
             assert PASSWORD not in line
         assert server.recommend("i3").status == 401
-        assert server.ask("POST", "/v1/sessions/a/click", {"item": "i3"}, X_API_Key=KEY).status == 503
+        assert (
+            server.ask(
+                "POST", "/v1/sessions/a/click", {"item": "i3"}, X_API_Key=KEY
+            ).status
+            == 503
+        )
         assert PASSWORD not in str(server.log)
         assert KEY not in str(server.log)
 
@@ -64,7 +74,9 @@ def workers(server: Server) -> list[int]:
 def listening(server: Server) -> int:
     """The number of sockets that listen on the server's port."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{server.port:04X}") and row[3] == "0A" for row in rows)  # 0A is LISTEN
+    return sum(
+        row[1].endswith(f":{server.port:04X}") and row[3] == "0A" for row in rows
+    )  # 0A is LISTEN
 
 
 def test_kept_connections_are_shared_by_the_workers(server: Server) -> None:
@@ -72,13 +84,20 @@ def test_kept_connections_are_shared_by_the_workers(server: Server) -> None:
     before = [open_files(process) for process in pids]
 
     def accepted() -> list[int]:
-        return [open_files(process) - count for process, count in zip(pids, before, strict=True)]
+        return [
+            open_files(process) - count
+            for process, count in zip(pids, before, strict=True)
+        ]
 
     with ExitStack() as stack:
-        for _ in range(200):  # the kernel chooses a worker for each connection at random
+        for _ in range(
+            200
+        ):  # the kernel chooses a worker for each connection at random
             if min(accepted()) >= 10:
                 break
-            connection = stack.enter_context(closing(http.client.HTTPConnection(*server.address, timeout=60)))
+            connection = stack.enter_context(
+                closing(http.client.HTTPConnection(*server.address, timeout=60))
+            )
             connection.request("GET", "/healthz")
             assert connection.getresponse().read()
         assert min(accepted()) >= 10
@@ -108,11 +127,20 @@ def test_workers_stop_with_a_parent_that_is_killed(trained: Path) -> None:
         until(lambda: not any(map(is_alive, pids)))
 
 
-def test_a_worker_that_replaces_one_that_died_at_once_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, pauses = [0.0], []
+def test_a_worker_that_replaces_one_that_died_at_once_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    pauses = []
     monkeypatch.setattr(worker_module.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(worker_module.time, "sleep", pauses.append)
-    for started in (0.0, 0.5, 100.0, 110.0, 300.0):  # two workers, and three replacements
+    for started in (
+        0.0,
+        0.5,
+        100.0,
+        110.0,
+        300.0,
+    ):  # two workers, and three replacements
         now[0] = started
         worker_module.pause_after_a_death(tmp_path, workers=2)
     assert pauses == [worker_module.PAUSE]  # before the fourth
@@ -120,7 +148,9 @@ def test_a_worker_that_replaces_one_that_died_at_once_waits(tmp_path: Path, monk
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_again_and_again_does_not_end_the_server(server: Server) -> None:
+def test_a_worker_that_dies_again_and_again_does_not_end_the_server(
+    server: Server,
+) -> None:
     for _ in range(3):
         os.kill(workers(server)[0], signal.SIGKILL)
         until(lambda: listening(server) == 1)
@@ -135,9 +165,15 @@ def test_the_server_speaks_https(trained: Path, tmp_path: Path) -> None:
     line = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -addext"
     names = ["subjectAltName=DNS:localhost", "-out", files[0], "-keyout", files[1]]
     subprocess.run([*line.split(), *names], check=True, capture_output=True)
-    with serving(trained, "--tls-certificate", files[0], "--tls-key", files[1]) as server:
+    with serving(
+        trained, "--tls-certificate", files[0], "--tls-key", files[1]
+    ) as server:
         context = ssl.create_default_context(cafile=str(files[0]))
-        with closing(http.client.HTTPSConnection("localhost", server.port, timeout=60, context=context)) as client:
+        with closing(
+            http.client.HTTPSConnection(
+                "localhost", server.port, timeout=60, context=context
+            )
+        ) as client:
             client.request("GET", "/healthz")
             assert client.getresponse().read() == b"ok"
         assert server.said("listening")[0]["url"].startswith("https://")
@@ -147,10 +183,15 @@ def test_the_server_speaks_https(trained: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--tls-key", "key.pem"), "both"),
-        (("--tls-key", "nothing.pem", "--tls-certificate", "nothing.pem"), "can't be used"),
+        (
+            ("--tls-key", "nothing.pem", "--tls-certificate", "nothing.pem"),
+            "can't be used",
+        ),
     ],
 )
-def test_a_certificate_that_can_not_be_used(trained: Path, options: tuple[str, ...], message: str) -> None:
+def test_a_certificate_that_can_not_be_used(
+    trained: Path, options: tuple[str, ...], message: str
+) -> None:
     done = command("serve", trained, "--port", 0, *options)
     assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
 
@@ -198,7 +239,9 @@ def test_clients_are_answered_or_refused(trained: Path, workers: int) -> None:
         assert counts["lost"] <= 6
         for one in held:
             one.sendall(BODY)
-        assert {one.makefile("rb").readline() for one in held} == {b"HTTP/1.1 200 OK\r\n"}
+        assert {one.makefile("rb").readline() for one in held} == {
+            b"HTTP/1.1 200 OK\r\n"
+        }
         assert server.process.wait(60) == 0
 
 
@@ -216,9 +259,15 @@ def folders(parent: Path) -> list[Path]:
     return list(parent.glob(".posrec-server.*"))
 
 
-@pytest.mark.parametrize(("workers", "sent"), [slowly(1, signal.SIGTERM), (2, signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("workers", "sent"), [slowly(1, signal.SIGTERM), (2, signal.SIGINT)]
+)
 def test_nothing_stays_behind(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sent: signal.Signals
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    sent: signal.Signals,
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with serving(trained, "--workers", workers) as server:
@@ -232,7 +281,9 @@ def test_nothing_stays_behind(
 
 
 @pytest.mark.slow
-def test_a_cleaner_removes_the_workers_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleaner_removes_the_workers_folder(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with serving(trained, "--workers", 2) as server:
         until(lambda: len(server.said("serving")) == 2)
@@ -245,4 +296,7 @@ def test_a_cleaner_removes_the_workers_folder(trained: Path, tmp_path: Path, mon
             os.kill(worker, signal.SIGKILL)
         until(lambda: len(server.said("serving")) == 4)
         assert server.recommend("i3").status == 200
-        assert server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}') == 1
+        assert (
+            server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}')
+            == 1
+        )

@@ -50,7 +50,9 @@ def test_clicks_add_up(server: Server, any_store: AnyStore) -> None:
     assert click(server, "anna", "i3") == best(server, "i3")
     assert click(server, "bert", "i9") == best(server, "i9")
     assert click(server, "anna", "i4", k=3) == best(server, "i3", "i4", k=3)
-    assert click(server, "anna", "i8", exclude="seen") == best(server, "i3", "i4", "i8", exclude_seen=True)
+    assert click(server, "anna", "i8", exclude="seen") == best(
+        server, "i3", "i4", "i8", exclude_seen=True
+    )
     assert 0 < any_store.seconds_left("anna") <= EXPIRY == 1800
     assert any_store.stored("anna") == ["i3", "i4", "i8"]
     assert "i5" not in click(server, "anna", "i5", k=29, exclude="current")
@@ -75,14 +77,18 @@ def test_a_session_can_be_deleted(server: Server, any_store: AnyStore) -> None:
     assert click(server, "erna", "i4") == best(server, "i4")
 
 
-def test_only_the_latest_clicks_are_stored_and_read(server: Server, any_store: AnyStore) -> None:
+def test_only_the_latest_clicks_are_stored_and_read(
+    server: Server, any_store: AnyStore
+) -> None:
     any_store.put("many", *["y"] * (MAX_CLICKS - 1))
     for _ in range(5):
         click(server, "many", "x" * 1024)
     assert any_store.stored("many") == ["y"] * (MAX_CLICKS - 5) + ["x" * 1024] * 5
 
 
-def test_the_store_goes_down_and_comes_back(server: Server, any_store: AnyStore) -> None:
+def test_the_store_goes_down_and_comes_back(
+    server: Server, any_store: AnyStore
+) -> None:
     any_store.stop()
     try:
         down = server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"})
@@ -94,16 +100,33 @@ def test_the_store_goes_down_and_comes_back(server: Server, any_store: AnyStore)
         assert server.ask("GET", "/readyz").status == 200
     finally:
         any_store.start()
-    until(lambda: server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"}).status == 200)
-    assert click(server, "emil", "i4") in (best(server, "i3", "i4"), best(server, "i3", "i3", "i4"))
+    until(
+        lambda: (
+            server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"}).status == 200
+        )
+    )
+    assert click(server, "emil", "i4") in (
+        best(server, "i3", "i4"),
+        best(server, "i3", "i3", "i4"),
+    )
     assert server.metric("posrec_store_errors_total") >= 2
 
 
 def test_a_store_that_hangs_times_out(trained: Path, any_store: AnyStore) -> None:
-    with serving(trained, "--session-store", any_store.address().partition("?")[0]) as server:
-        until(lambda: server.ask("POST", "/v1/sessions/fritz/click", {"item": "i3"}).status == 200)
+    with serving(
+        trained, "--session-store", any_store.address().partition("?")[0]
+    ) as server:
+        until(
+            lambda: (
+                server.ask("POST", "/v1/sessions/fritz/click", {"item": "i3"}).status
+                == 200
+            )
+        )
         with any_store.hanging():
-            assert server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status == 503
+            assert (
+                server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status
+                == 503
+            )
             assert server.recommend("i3").status == 200
             # SQLite reads while another process writes.
             status = 200 if isinstance(any_store, SqliteFile) else 503
@@ -117,20 +140,30 @@ def test_many_clicks_at_once(any_store: AnyStore) -> None:
     async def click_everywhere() -> list[list[str]]:
         sessions = open_store(any_store.address())
         if isinstance(any_store, Store):
-            any_store.client.client_pause(200)  # milliseconds, so that all connections are in use
-        stored = await asyncio.gather(*(sessions.add(f"hans {n}", "i3") for n in range(2 * CONNECTIONS)))
+            any_store.client.client_pause(
+                200
+            )  # milliseconds, so that all connections are in use
+        stored = await asyncio.gather(
+            *(sessions.add(f"hans {n}", "i3") for n in range(2 * CONNECTIONS))
+        )
         await sessions.close()
         return stored
 
     assert asyncio.run(click_everywhere()) == [["i3"]] * (2 * CONNECTIONS)
 
 
-def test_of_many_clicks_at_once_those_that_are_answered_are_stored(trained: Path, any_store: AnyStore) -> None:
+def test_of_many_clicks_at_once_those_that_are_answered_are_stored(
+    trained: Path, any_store: AnyStore
+) -> None:
     def click_once(number: int) -> int:
-        return server.ask("POST", f"/v1/sessions/many-{number}/click", {"item": "i3"}).status
+        return server.ask(
+            "POST", f"/v1/sessions/many-{number}/click", {"item": "i3"}
+        ).status
 
     with (
-        serving(trained, "--session-store", any_store.address(), "--queue", 4) as server,
+        serving(
+            trained, "--session-store", any_store.address(), "--queue", 4
+        ) as server,
         ThreadPoolExecutor(40) as clients,
     ):
         click(server, "first", "i3")
@@ -139,28 +172,42 @@ def test_of_many_clicks_at_once_those_that_are_answered_are_stored(trained: Path
             until(lambda: sum(one.done() for one in asked) == 36)
         statuses = [one.result() for one in asked]
     assert sorted(statuses) == [200] * 4 + [503] * 36
-    assert [len(any_store.stored(f"many-{number}")) for number in range(40)] == [int(one == 200) for one in statuses]
+    assert [len(any_store.stored(f"many-{number}")) for number in range(40)] == [
+        int(one == 200) for one in statuses
+    ]
 
 
-def test_a_click_of_a_wrong_request_is_not_stored(server: Server, any_store: AnyStore) -> None:
+def test_a_click_of_a_wrong_request_is_not_stored(
+    server: Server, any_store: AnyStore
+) -> None:
     wrong = {"item": "i3", "filter": {"colour": "red"}}
     assert server.ask("POST", "/v1/sessions/ida/click", wrong).status == 400
     assert any_store.stored("ida") == []
 
 
-def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: Store) -> None:
-    with serving(trained, "--session-store", f"redis://shop:wrong@127.0.0.1:{store.port}/0") as server:
+def test_the_log_has_the_reason_of_a_store_that_refuses(
+    trained: Path, store: Store
+) -> None:
+    with serving(
+        trained, "--session-store", f"redis://shop:wrong@127.0.0.1:{store.port}/0"
+    ) as server:
         (line,) = until(lambda: server.said("the session store failed"))
         assert "password" in line["reason"]
         assert "wrong@" not in str(server.log)
-        assert server.ask("POST", "/v1/sessions/jan/click", {"item": "i3"}).status == 503
+        assert (
+            server.ask("POST", "/v1/sessions/jan/click", {"item": "i3"}).status == 503
+        )
 
 
-def test_a_connection_that_is_lost_at_the_last_moment_is_an_error_of_the_store() -> None:
+def test_a_connection_that_is_lost_at_the_last_moment_is_an_error_of_the_store() -> (
+    None
+):
     """uvloop raises an error of its own."""
 
     async def lost(*arguments: object) -> None:
-        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+        raise RuntimeError(
+            "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+        )
 
     reasons: list[str] = []
     store = open_store("redis://127.0.0.1:1/0", reasons.append)
@@ -171,26 +218,42 @@ def test_a_connection_that_is_lost_at_the_last_moment_is_an_error_of_the_store()
     assert "the handler is closed" in reasons[0]
 
 
-def test_what_another_program_writes_to_redis_is_an_error_of_the_store(trained: Path, store: Store) -> None:
+def test_what_another_program_writes_to_redis_is_an_error_of_the_store(
+    trained: Path, store: Store
+) -> None:
     store.client.set(key("odd"), "text")
     store.client.rpush(key("bytes"), b"\xff\xfe", "i3")
     with serving(trained, "--session-store", store.address()) as server:
-        assert server.ask("POST", "/v1/sessions/odd/click", {"item": "i3"}).status == 503
+        assert (
+            server.ask("POST", "/v1/sessions/odd/click", {"item": "i3"}).status == 503
+        )
         for number in range(3):
-            assert server.ask("POST", "/v1/sessions/bytes/click", {"item": "i3"}).status == 503
+            assert (
+                server.ask("POST", "/v1/sessions/bytes/click", {"item": "i3"}).status
+                == 503
+            )
             assert server.recommend("i4", session_id="bytes").status == 503
             assert click(server, f"after-{number}", "i5") == best(server, "i5")
     assert store.client.llen(key("bytes")) == 2  # the click is not stored
 
 
-def test_without_a_named_store_sessions_are_stored_until_the_server_stops(plain_server: Server, trained: Path) -> None:
+def test_without_a_named_store_sessions_are_stored_until_the_server_stops(
+    plain_server: Server, trained: Path
+) -> None:
     assert click(plain_server, "anna", "i3") == best(plain_server, "i3")
     assert click(plain_server, "anna", "i4") == best(plain_server, "i3", "i4")
     with serving(trained) as server:
-        (line,) = server.said("sessions are stored until the server stops; --session-store stores them for longer")
+        (line,) = server.said(
+            "sessions are stored until the server stops; --session-store stores them for longer"
+        )
         file = Path(line["file"])
-        assert server.recommend(session_id="anna").json()["popular"]  # each server has a file of its own
-        assert (file.stat().st_mode & 0o077, file.parent.stat().st_mode & 0o077) == (0, 0)
+        assert server.recommend(session_id="anna").json()[
+            "popular"
+        ]  # each server has a file of its own
+        assert (file.stat().st_mode & 0o077, file.parent.stat().st_mode & 0o077) == (
+            0,
+            0,
+        )
     assert not file.parent.exists()
 
 
@@ -205,7 +268,9 @@ def test_what_a_killed_server_stored_is_removed_by_the_next(trained: Path) -> No
         assert not Path(line["file"]).parent.exists()
 
 
-def test_workers_share_a_file_that_survives_their_kill_and_a_restart(trained_with_export: Path, tmp_path: Path) -> None:
+def test_workers_share_a_file_that_survives_their_kill_and_a_restart(
+    trained_with_export: Path, tmp_path: Path
+) -> None:
     file = SqliteFile(tmp_path / "not yet there")
     options = ("--session-store", file.address(), "--workers", 2)
     with serving(trained_with_export, *options, onnx=True) as server:
@@ -244,22 +309,32 @@ def test_deleted_and_expired_sessions_leave_nothing_in_the_file(tmp_path: Path) 
         await sessions.delete_expired()
         assert file.execute("SELECT count(*) FROM sessions") == [(9,)]
         content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert (b"secret-5" in content, b"secret-0" in content, b"secret-200" in content) == (True, False, False)
+        assert (
+            b"secret-5" in content,
+            b"secret-0" in content,
+            b"secret-200" in content,
+        ) == (True, False, False)
         await sessions.close()
 
     asyncio.run(use())
     assert listed(tmp_path) == ["file"]
 
 
-def test_a_full_file_makes_room_by_the_sessions_that_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PRAGMAS", (*module.PRAGMAS, f"max_page_count={(1 << 20) // 4096}"))
+def test_a_full_file_makes_room_by_the_sessions_that_end_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        module, "PRAGMAS", (*module.PRAGMAS, f"max_page_count={(1 << 20) // 4096}")
+    )
     sessions, reasons = sqlite_sessions(tmp_path / "file")
 
     async def fill() -> None:
         for number in range(3000):
             assert await sessions.add(f"s{number}", "x" * 1000) == ["x" * 1000]
         assert await sessions.clicks("s0") == []
-        assert [len(await sessions.clicks(f"s{number}")) for number in range(2900, 3000)] == [1] * 100
+        assert [
+            len(await sessions.clicks(f"s{number}")) for number in range(2900, 3000)
+        ] == [1] * 100
         await sessions.close()
 
     asyncio.run(fill())
@@ -297,7 +372,9 @@ def ask_both(sessions: SessionStore) -> list[str | None]:
     return asyncio.run(ask())
 
 
-def test_what_another_program_writes_to_the_file_is_an_error_until_it_is_gone(tmp_path: Path) -> None:
+def test_what_another_program_writes_to_the_file_is_an_error_until_it_is_gone(
+    tmp_path: Path,
+) -> None:
     file = SqliteFile(tmp_path)
     file.path.write_bytes(b"not a database " * 1000)
     sessions, reasons = sqlite_sessions(file.path)
@@ -323,7 +400,9 @@ def test_an_operator_may_delete_the_file(tmp_path: Path) -> None:
     assert reasons == []
 
 
-def test_a_slow_disk_keeps_only_those_waiting_who_asked_for_a_session(tmp_path: Path) -> None:
+def test_a_slow_disk_keeps_only_those_waiting_who_asked_for_a_session(
+    tmp_path: Path,
+) -> None:
     sessions = open_store(f"sqlite:{tmp_path / 'file'}?timeout=0.2")
     assert isinstance(sessions, SqliteSessions)
     ended = threading.Event()
@@ -331,7 +410,9 @@ def test_a_slow_disk_keeps_only_those_waiting_who_asked_for_a_session(tmp_path: 
     async def ask() -> None:
         with pytest.raises(StoreUnavailable):
             await sessions.run(lambda connection: ended.wait(60))
-        many = await asyncio.gather(*(sessions.clicks("anna") for _ in range(500)), return_exceptions=True)
+        many = await asyncio.gather(
+            *(sessions.clicks("anna") for _ in range(500)), return_exceptions=True
+        )
         assert {type(one) for one in many} == {StoreUnavailable}
         ended.set()
         sessions.timeout = 60
@@ -358,6 +439,8 @@ def test_a_file_that_can_not_be_used_is_refused_at_the_start(
     (tmp_path / "text").write_text("a text, not a database" * 100)
     with sqlite3.connect(tmp_path / "others") as others:
         others.execute("CREATE TABLE customers (name)")
-    done = command("serve", trained, "--port", 0, "--session-store", store.format(folder=tmp_path))
+    done = command(
+        "serve", trained, "--port", 0, "--session-store", store.format(folder=tmp_path)
+    )
     assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
     assert listed(tmp_path) == ["others", "text"]

@@ -1,4 +1,5 @@
-"""The options of `posrec serve`: where the API key and the store's password are read from, and what is refused."""
+"""The options of `posrec serve`: where the API key and the store's password are read from, and what
+is refused."""
 
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from tests.server.server_process import Server, serving
 pytest.importorskip("granian")
 pytest.importorskip("redis")
 
-KEY, PASSWORD = "open-sesame-4711", "pa55w0rd"
+KEY = "open-sesame-4711"
+PASSWORD = "pa55w0rd"
 
 
 def refused(run: Path, *options: object, message: str) -> None:
@@ -29,26 +31,39 @@ def test_an_empty_or_impossible_key_is_refused(
     refused(trained, "--api-key-file", tmp_path / "key", message="the key")
 
 
-def test_an_empty_variable_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_refused(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("POSREC_API_KEY_FILE", "")
     refused(trained, message="POSREC_API_KEY_FILE is empty")
 
 
-def test_a_key_file_that_can_not_be_used(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_file_that_can_not_be_used(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused(trained, "--api-key-file", tmp_path / "nothing", message="can't be read")
     (tmp_path / "key").write_bytes(b"\xff\xfe")
     refused(trained, "--api-key-file", tmp_path / "key", message="not a text file")
     (tmp_path / "key").write_text(KEY)
     monkeypatch.setenv("POSREC_API_KEY", KEY)
-    refused(trained, "--api-key-file", tmp_path / "key", message="give the API key once")
+    refused(
+        trained, "--api-key-file", tmp_path / "key", message="give the API key once"
+    )
 
 
-def test_a_key_file_in_a_variable(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_file_in_a_variable(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "key").write_text(KEY + "\n")
     monkeypatch.setenv("POSREC_API_KEY_FILE", str(tmp_path / "key"))
     with serving(trained, "--workers", 2) as server:
         assert server.recommend("i3").status == 401
-        assert server.ask("POST", "/v1/recommend", {"session": ["i3"]}, X_API_Key=KEY).status == 200
+        assert (
+            server.ask(
+                "POST", "/v1/recommend", {"session": ["i3"]}, X_API_Key=KEY
+            ).status
+            == 200
+        )
 
 
 @pytest.mark.parametrize(
@@ -66,10 +81,19 @@ def test_messages_do_not_show_the_password(trained: Path, store: str) -> None:
     assert PASSWORD not in done.err
 
 
-def test_other_wrong_options(trained: Path, counted: Path, tmp_path: Path, plain_server: Server) -> None:
+def test_other_wrong_options(
+    trained: Path, counted: Path, tmp_path: Path, plain_server: Server
+) -> None:
     refused(tmp_path / "nowhere", message="is not a run folder")
     refused(trained, "--port", plain_server.port, message="is taken")
-    refused(trained, "--deny-file", tmp_path / "nowhere.txt", message="nowhere.txt can't be read")
+    refused(
+        trained,
+        "--deny-file",
+        tmp_path / "nowhere.txt",
+        message="nowhere.txt can't be read",
+    )
     refused(trained, "--split", "90,10", message="is for several runs")
     for split in ("90", "a,b", "-1,2", "0,0", "1,2,3"):
-        refused(trained, counted, "--split", split, message="a share for each of the 2 runs")
+        refused(
+            trained, counted, "--split", split, message="a share for each of the 2 runs"
+        )

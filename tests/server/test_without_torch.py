@@ -1,4 +1,5 @@
-"""An exported run is served without torch; only what needs the model itself, such as explanations, imports it."""
+"""An exported run is served without torch; only what needs the model itself, such as explanations,
+imports it."""
 
 import json
 import shutil
@@ -42,7 +43,9 @@ asyncio.run(ask_all())
 """
 
 
-def test_only_an_explanation_imports_torch(trained: Path, trained_with_export: Path) -> None:
+def test_only_an_explanation_imports_torch(
+    trained: Path, trained_with_export: Path
+) -> None:
     done = own_process(trained_with_export, code=SERVER, timeout=300)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == 8, done.stderr
@@ -50,9 +53,15 @@ def test_only_an_explanation_imports_torch(trained: Path, trained_with_export: P
     path, why, loaded = answers[-1]
     assert (path, loaded) == ("/v1/explain", ["torch"])
     rec = Recommender(load_run(trained), "cpu")
-    assert [one["item"] for one in answers[0][1]["items"]] == [o.item for o in rec.recommend(["i3", "i4"], 5)]
-    assert [one["item"] for one in answers[4][1]["items"]] == [one.item for one in rec.similar_items("i3")]
-    assert why["score"] == pytest.approx(rec.explain(["i3", "i4"], "i5").score, abs=1e-4)
+    assert [one["item"] for one in answers[0][1]["items"]] == [
+        o.item for o in rec.recommend(["i3", "i4"], 5)
+    ]
+    assert [one["item"] for one in answers[4][1]["items"]] == [
+        one.item for one in rec.similar_items("i3")
+    ]
+    assert why["score"] == pytest.approx(
+        rec.explain(["i3", "i4"], "i5").score, abs=1e-4
+    )
 
 
 def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(
@@ -63,7 +72,9 @@ def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(
     (tmp_path / "next").mkdir()
     copy.rename(tmp_path / "old")
     (tmp_path / "next").rename(copy)
-    assert opened.explain(["i3"], "i4") == Recommender(load_run(trained), "cpu").explain(["i3"], "i4")
+    assert opened.explain(["i3"], "i4") == Recommender(
+        load_run(trained), "cpu"
+    ).explain(["i3"], "i4")
     changed = open_recommender(tmp_path / "old")
     with (tmp_path / "old" / "model.safetensors").open("r+b") as weights:
         weights.seek(-1, 2)
@@ -83,10 +94,16 @@ finally:
 
 
 @pytest.mark.parametrize("name", ["trained", "trained_with_export"])
-def test_the_command_needs_no_torch_for_a_run_with_an_export(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_command_needs_no_torch_for_a_run_with_an_export(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     run = request.getfixturevalue(name)
     done = own_process("recommend", run, "i3", "i4", "-k", 5, "--json", code=COMMAND)
     answer, loaded = done.stdout.rsplit("\n", 2)[:2]
-    assert ("torch" in loaded, f"posrec export {run}" in done.stderr) == (name == "trained",) * 2
+    assert ("torch" in loaded, f"posrec export {run}" in done.stderr) == (
+        name == "trained",
+    ) * 2
     expected = Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)
-    assert [one["item"] for one in json.loads(answer)["items"]] == [one.item for one in expected]
+    assert [one["item"] for one in json.loads(answer)["items"]] == [
+        one.item for one in expected
+    ]

@@ -1,4 +1,5 @@
-"""The estimated work of requests, by which they are computed at once, in the background, or refused."""
+"""The estimated work of requests, by which they are computed at once, in the background, or
+refused."""
 
 from typing import Any
 
@@ -12,7 +13,10 @@ from posrec.server.work import QUICK_WORK, estimated_work
 
 ITEMS = 2000
 CATALOGUE = Catalogue(
-    Vocabulary([f"i{n}" for n in range(ITEMS)], {"brand": [f"b{n % 7}" for n in range(ITEMS)]}), ITEMS
+    Vocabulary(
+        [f"i{n}" for n in range(ITEMS)], {"brand": [f"b{n % 7}" for n in range(ITEMS)]}
+    ),
+    ITEMS,
 )
 CATALOGUE.attributes.prepare()  # as in a server
 QUICK = range(2, QUICK_WORK + 1)  # what a page asks for
@@ -22,7 +26,16 @@ SLOW = range(QUICK_WORK + 1, 10**6)
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        *((plain, [1]) for plain in ({}, {"k": 1}, {"exclude": "seen"}, {"filter": {"brand": "b1"}}, {"size": 2000})),
+        *(
+            (plain, [1])
+            for plain in (
+                {},
+                {"k": 1},
+                {"exclude": "seen"},
+                {"filter": {"brand": "b1"}},
+                {"size": 2000},
+            )
+        ),
         ({"k": 100}, QUICK),
         ({"pin": ["i3"]}, QUICK),
         ({"boost": {"brand": {"b1": 2.0}}}, QUICK),
@@ -51,10 +64,17 @@ def test_the_work_of_a_request(asked: dict[str, Any], expected: range) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [{"filter": {"title": "a"}}, {"boost": {"title": {"a": 2.0}}}, {"diversify": ColumnLimit("title", 1)}]
+    "rule",
+    [
+        {"filter": {"title": "a"}},
+        {"boost": {"title": {"a": 2.0}}},
+        {"diversify": ColumnLimit("title", 1)},
+    ],
 )
 def test_the_first_rule_by_titles_is_more_work(rule: dict[str, Any]) -> None:
-    catalogue = Catalogue(Vocabulary([f"i{n}" for n in range(20_000)], {"title": [""] * 20_000}), 20_000)
+    catalogue = Catalogue(
+        Vocabulary([f"i{n}" for n in range(20_000)], {"title": [""] * 20_000}), 20_000
+    )
     catalogue.attributes.prepare()
     assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) > QUICK_WORK
     Plan(catalogue, None, **AnswerRequest(**rule).rules())
@@ -63,4 +83,9 @@ def test_the_first_rule_by_titles_is_more_work(rule: dict[str, Any]) -> None:
 
 
 def test_a_small_catalogue_has_short_answers() -> None:
-    assert estimated_work(AnswerRequest(k=1000), 1, 200, Catalogue(Vocabulary(["a", "b"]), 2)) == 1
+    assert (
+        estimated_work(
+            AnswerRequest(k=1000), 1, 200, Catalogue(Vocabulary(["a", "b"]), 2)
+        )
+        == 1
+    )

@@ -15,21 +15,47 @@ from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from posrec.training.training_log import EVENTS, LOG
 
-QUICK = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate": 0.01, "decay_every": 2, "max_length": 10}
+QUICK = {
+    "d": 16,
+    "epochs": 3,
+    "batch_size": 64,
+    "learning_rate": 0.01,
+    "decay_every": 2,
+    "max_length": 10,
+}
 
 
 def points(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Every scalar's course, as TensorBoard reads it."""
-    loading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    loading = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
     events = loading.EventAccumulator(str(run / EVENTS)).Reload()
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
 
 
-def test_tensorboard_has_the_figures_of_the_log(small: PreparedDataset, tmp_path: Path) -> None:
+def test_tensorboard_has_the_figures_of_the_log(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     settings = {**QUICK, "protocol": "early-stop", "patience": 9}
-    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), track=True, export=False)
-    log = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
-    trained, validated = [e for e in log if "loss" in e], [e["validation"] for e in log if "validation" in e]
+    fit_run(
+        small,
+        "posrec",
+        tmp_path / "run",
+        settings,
+        "cpu",
+        progress=SilentProgress(),
+        track=True,
+        export=False,
+    )
+    log = [
+        json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()
+    ]
+    trained = [e for e in log if "loss" in e]
+    validated = [e["validation"] for e in log if "validation" in e]
     found = points(tmp_path / "run")
     for name in ("loss", "learning_rate", "samples_per_second"):
         assert found[name] == [(e["epoch"], pytest.approx(e[name])) for e in trained]
@@ -47,15 +73,27 @@ class StopInSecondEpoch(SilentProgress):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_what_was_logged_after_the_last_checkpoint_is_not_logged_twice(small: PreparedDataset, tmp_path: Path) -> None:
+def test_what_was_logged_after_the_last_checkpoint_is_not_logged_twice(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     """As after `kill -9` between the line of an epoch and its checkpoint, and within the next line."""
-    run, settings = tmp_path / "run", {**QUICK, "protocol": "early-stop", "patience": 9}
+    run = tmp_path / "run"
+    settings = {**QUICK, "protocol": "early-stop", "patience": 9}
     with pytest.raises(RunStopped):
         fit_run(small, "posrec", run, settings, "cpu", progress=StopInSecondEpoch())
     first = (run / LOG).read_text()
     with (run / LOG).open("a") as file:
         file.write('{"epoch": 2, "loss": 1.5}\n{"epoch": 2, "valid')
-    fit_run(small, "posrec", run, settings, "cpu", progress=SilentProgress(), resume=True, export=False)
+    fit_run(
+        small,
+        "posrec",
+        run,
+        settings,
+        "cpu",
+        progress=SilentProgress(),
+        resume=True,
+        export=False,
+    )
     assert (run / LOG).read_text().startswith(first)
     lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
     assert [(line["epoch"], "loss" in line) for line in lines] == [

@@ -1,4 +1,5 @@
-"""The Python of docs/training.md runs, and returns what the page says; test_other_system.py has its first block."""
+"""The Python of docs/training.md runs, and returns what the page says; test_other_system.py has its
+first block."""
 
 import re
 from pathlib import Path
@@ -10,7 +11,9 @@ from tests.helpers import ROOT, chain_shop
 PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 
 
-def test_the_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
     chain_shop(tmp_path, seed=0, sessions=60).path.rename("shop")

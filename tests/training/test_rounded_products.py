@@ -1,4 +1,5 @@
-"""The softmax's products on a CPU with factors rounded to bf16: near the exact ones, and only where asked for."""
+"""The softmax's products on a CPU with factors rounded to bf16: near the exact ones, and only where
+asked for."""
 
 import pytest
 import torch
@@ -10,13 +11,19 @@ from posrec.training.epoch import MANY_ITEMS, matmul_precision
 from posrec.training.settings import Settings
 from posrec.training.softmax import softmax_loss
 
-ITEMS, D = 3000, 32
+ITEMS = 3000
+D = 32
 CPU = torch.device("cpu")
-losses = pytest.mark.parametrize("softmax", [softmax_loss(ITEMS), softmax_loss(ITEMS, 512)], ids=["full", "chunked"])
+losses = pytest.mark.parametrize(
+    "softmax", [softmax_loss(ITEMS), softmax_loss(ITEMS, 512)], ids=["full", "chunked"]
+)
 
 
-def loss_and_gradients(softmax, sessions: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    sessions, table = sessions.clone().requires_grad_(), table.clone().requires_grad_()
+def loss_and_gradients(
+    softmax, sessions: Tensor, table: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    sessions = sessions.clone().requires_grad_()
+    table = table.clone().requires_grad_()
     loss = softmax(sessions, table, targets)
     loss.mean().backward()
     return loss.detach(), sessions.grad, table.grad
@@ -25,7 +32,11 @@ def loss_and_gradients(softmax, sessions: Tensor, table: Tensor, targets: Tensor
 @losses
 def test_losses_and_gradients_stay_near(softmax) -> None:
     torch.manual_seed(0)
-    given = (torch.randn(20, D) / D**0.25, torch.randn(ITEMS, D) / D**0.25, torch.randint(1, ITEMS + 1, (20,)))
+    given = (
+        torch.randn(20, D) / D**0.25,
+        torch.randn(ITEMS, D) / D**0.25,
+        torch.randint(1, ITEMS + 1, (20,)),
+    )
     exact = loss_and_gradients(softmax, *given)
     with rounded_table_products(True):
         rounded = loss_and_gradients(softmax, *given)

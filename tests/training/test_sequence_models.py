@@ -18,13 +18,25 @@ from posrec.training.settings import Settings
 from posrec.training.softmax import softmax_loss
 
 SEQUENCE = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
-QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
+QUICK = {
+    "d": 16,
+    "epochs": 8,
+    "batch_size": 32,
+    "learning_rate": 0.01,
+    "decay_every": 8,
+}
 
 
 def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, float]:
     hidden = {"hidden": 16} if model in ("gru4rec", "narm") else {}
     _, outcome = fit_run(
-        data, model, out, {**QUICK, **hidden, **changes}, "cpu", progress=SilentProgress(), export=False
+        data,
+        model,
+        out,
+        {**QUICK, **hidden, **changes},
+        "cpu",
+        progress=SilentProgress(),
+        export=False,
     )
     return outcome.metrics
 
@@ -33,19 +45,33 @@ def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, fl
 def popular(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> float:
     """What recommending the most clicked items reaches."""
     out = tmp_path_factory.mktemp("pop") / "run"
-    return fit_run(small, "pop", out, {}, "cpu", progress=SilentProgress())[1].metrics["mrr@5"]
+    return fit_run(small, "pop", out, {}, "cpu", progress=SilentProgress())[1].metrics[
+        "mrr@5"
+    ]
 
 
 @pytest.mark.parametrize("model", [*SEQUENCE, "posrec"])
-def test_it_learns_with_its_own_settings(small: PreparedDataset, popular: float, tmp_path: Path, model: str) -> None:
-    """Mostly i is followed by i + 1, so who reads the last click finds it; the mean of a session is a weaker hint."""
-    assert fit(small, model, tmp_path / "run")["mrr@5"] > popular + (0.05 if model == "bprmf" else 0.3)
+def test_it_learns_with_its_own_settings(
+    small: PreparedDataset, popular: float, tmp_path: Path, model: str
+) -> None:
+    """Mostly i is followed by i + 1, so who reads the last click finds it; the mean of a session is
+    a weaker hint."""
+    assert fit(small, model, tmp_path / "run")["mrr@5"] > popular + (
+        0.05 if model == "bprmf" else 0.3
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", RANKING_LOSSES)
-def test_gru4rec_learns_from_every_loss(small: PreparedDataset, tmp_path: Path, loss: str) -> None:
-    assert fit(small, "gru4rec", tmp_path / "run", loss=loss, l2=0.0, score_l2=0.1)["mrr@5"] > 0.4
+def test_gru4rec_learns_from_every_loss(
+    small: PreparedDataset, tmp_path: Path, loss: str
+) -> None:
+    assert (
+        fit(small, "gru4rec", tmp_path / "run", loss=loss, l2=0.0, score_l2=0.1)[
+            "mrr@5"
+        ]
+        > 0.4
+    )
 
 
 @pytest.mark.parametrize("model", ["gru4rec", "narm", "stamp"])
@@ -74,7 +100,9 @@ def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
         built.zero_grad()
         value = call(SessionBatch.of(WITH_UNKNOWN))
         value.backward()
-        outcomes.append([value.detach(), *(weight.grad.clone() for weight in built.parameters())])
+        outcomes.append(
+            [value.detach(), *(weight.grad.clone() for weight in built.parameters())]
+        )
     for plain, compiled in zip(*outcomes, strict=True):
         assert torch.allclose(plain, compiled, atol=1e-5)
 
@@ -85,7 +113,11 @@ def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
 def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:
     """A compiled loss must not take the first draw for a constant."""
     torch.manual_seed(0)
-    sessions, table, targets = torch.randn(4, 8), torch.randn(40, 8), torch.tensor([1, 2, 3, 40])
+    sessions = torch.randn(4, 8)
+    table = torch.randn(40, 8)
+    targets = torch.tensor([1, 2, 3, 40])
     settings = Settings(loss=name, negatives=8)
     loss = torch.compile(choose_loss(settings, 40, torch.arange(1, 41)), dynamic=False)
-    assert not torch.equal(loss(sessions, table, targets), loss(sessions, table, targets))
+    assert not torch.equal(
+        loss(sessions, table, targets), loss(sessions, table, targets)
+    )

@@ -1,8 +1,7 @@
 """The `posrec` command: each module here parses options, calls the package and prints the result.
 
-Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted. Heavy modules are imported inside the commands that
-need them.
-"""
+Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted. Heavy modules are imported inside
+the commands that need them."""
 
 import functools
 import os
@@ -56,7 +55,13 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: bool = Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
+    version: bool = Option(
+        False,
+        "--version",
+        callback=show_version,
+        is_eager=True,
+        help="Print the version.",
+    ),
 ) -> None:
     """Options that come before any command."""
 
@@ -78,14 +83,17 @@ class LiteralHelp(TyperCommand):
 
 
 def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
-    """Report Ctrl-C as RunStopped: Typer would exit without a message, and its older versions with 1."""
+    """Report Ctrl-C as RunStopped: Typer would exit without a message, and its older versions with
+    1."""
 
     @functools.wraps(command)
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
-            if command is serve.serve:  # Ctrl-C is how a server is stopped, and it has logged that it stopped
+            if (
+                command is serve.serve
+            ):  # Ctrl-C is how a server is stopped, and it has logged that it stopped
                 raise typer.Exit(130) from None
             raise RunStopped("interrupted; nothing was left half-written") from None
 
@@ -95,7 +103,13 @@ def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
 # In the order of `posrec --help`: from the click log to recommendations.
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "First": (experiments.demo, runs.doctor),
-    "From a click log to a model": (data.prepare, data.stats, runs.train, runs.evaluate, runs.models),
+    "From a click log to a model": (
+        data.prepare,
+        data.stats,
+        runs.train,
+        runs.evaluate,
+        runs.models,
+    ),
     "From a model to recommendations": (
         recommend.recommend,
         recommend.score,
@@ -104,7 +118,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         serve.forget,
         report.report,
     ),
-    "Experiments": (experiments.compare, experiments.tune, experiments.encodings, experiments.reproduce),
+    "Experiments": (
+        experiments.compare,
+        experiments.tune,
+        experiments.encodings,
+        experiments.reproduce,
+    ),
 }
 for panel, commands in COMMANDS.items():
     for command in commands:
@@ -123,13 +142,23 @@ def main() -> None:
         fail(str(error), code=130)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        fail(f"{error.strerror or error}{where}; nothing was left half-written", code=1, of_one_process=True)
+        fail(
+            f"{error.strerror or error}{where}; nothing was left half-written",
+            code=1,
+            of_one_process=True,
+        )
 
 
 def fail(message: str, code: int, of_one_process: bool = False) -> None:
     """Print an error and exit. All processes that torchrun starts find the same bad input, so only
     the first of each machine reports it, unless the error is `of_one_process`."""
     if of_one_process or os.environ.get("LOCAL_RANK", "0") == "0":
-        where = f"process {os.environ['RANK']}: " if of_one_process and "RANK" in os.environ else ""
-        error_console.print(Text("error:", "bold red"), where + message, highlight=False, soft_wrap=True)
+        where = (
+            f"process {os.environ['RANK']}: "
+            if of_one_process and "RANK" in os.environ
+            else ""
+        )
+        error_console.print(
+            Text("error:", "bold red"), where + message, highlight=False, soft_wrap=True
+        )
     sys.exit(code)

@@ -12,7 +12,8 @@ from posrec.progress import TerminalProgress
 
 def prepare(
     source: list[str] = Argument(
-        ..., help="The click log: files or a quoted glob, plain or compressed; - is standard input."
+        ...,
+        help="The click log: files or a quoted glob, plain or compressed; - is standard input.",
     ),
     out: Path = Option(..., help="The folder to create."),
     format: str | None = Option(
@@ -20,12 +21,20 @@ def prepare(
         help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. Concluded from "
         "the file, and reported, by default.",
     ),
-    test: str | None = Option(None, help="The test part of an existing split, which is kept as it is."),
-    items: str | None = Option(None, help="A file with a row per item: id, title, category, any other column."),
-    all_items: bool = Option(
-        False, "--all-items", help="Recommend items with too few clicks too, by their attributes."
+    test: str | None = Option(
+        None, help="The test part of an existing split, which is kept as it is."
     ),
-    recipe: str | None = Option(None, help="clean (for your own log) or paper (the published preprocessing)."),
+    items: str | None = Option(
+        None, help="A file with a row per item: id, title, category, any other column."
+    ),
+    all_items: bool = Option(
+        False,
+        "--all-items",
+        help="Recommend items with too few clicks too, by their attributes.",
+    ),
+    recipe: str | None = Option(
+        None, help="clean (for your own log) or paper (the published preprocessing)."
+    ),
     session_column: list[str] | None = Option(
         None,
         help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together identify a session. "
@@ -36,41 +45,84 @@ def prepare(
         help="The column of the user id: clicks without a session's are split into sessions, see --gap. With "
         "--session-column too, clicks that have a session keep it.",
     ),
-    item_column: str | None = Option(None, help="The column of the item id. Guessed, and reported, by default."),
-    time_column: str | None = Option(None, help="The column of the time. Guessed, and reported, by default."),
-    time_unit: str | None = Option(None, help="s, ms, us or ns, of times that are numbers. Guessed by default."),
-    time_format: str | None = Option(None, help="Of times that are neither numbers nor ISO, e.g. '%d.%m.%Y %H:%M:%S'."),
-    delimiter: str | None = Option(None, help="The character between the fields of a csv file. [default: a comma]"),
+    item_column: str | None = Option(
+        None, help="The column of the item id. Guessed, and reported, by default."
+    ),
+    time_column: str | None = Option(
+        None, help="The column of the time. Guessed, and reported, by default."
+    ),
+    time_unit: str | None = Option(
+        None, help="s, ms, us or ns, of times that are numbers. Guessed by default."
+    ),
+    time_format: str | None = Option(
+        None,
+        help="Of times that are neither numbers nor ISO, e.g. '%d.%m.%Y %H:%M:%S'.",
+    ),
+    delimiter: str | None = Option(
+        None, help="The character between the fields of a csv file. [default: a comma]"
+    ),
     event_column: str | None = Option(None, help="The column of the event type."),
-    events: str | None = Option(None, help="The event types to read, e.g. view,click. All, and listed, by default."),
-    event_weights: str | None = Option(None, help="How much a target of each type counts, e.g. view=1,cart=3."),
-    target_events: str | None = Option(None, help="Predict only clicks of these event types, e.g. purchase."),
+    events: str | None = Option(
+        None,
+        help="The event types to read, e.g. view,click. All, and listed, by default.",
+    ),
+    event_weights: str | None = Option(
+        None, help="How much a target of each type counts, e.g. view=1,cart=3."
+    ),
+    target_events: str | None = Option(
+        None, help="Predict only clicks of these event types, e.g. purchase."
+    ),
     bad_lines: str | None = Option(
-        None, help="stop at broken lines, or skip them: see OUT.bad-lines.jsonl. [default: stop]"
+        None,
+        help="stop at broken lines, or skip them: see OUT.bad-lines.jsonl. [default: stop]",
     ),
-    bad_lines_limit: float | None = Option(None, help="skip: the share of lines that may be broken. [default: 0.01]"),
-    gap: str | None = Option(None, help="Start a new session after this inactivity. [default: 30m for a log of users]"),
-    no_test: bool = Option(False, "--no-test", help="Use every session for training; nothing can be evaluated."),
-    test_days: float | None = Option(None, help="Test on the sessions of the last N days of the log."),
+    bad_lines_limit: float | None = Option(
+        None, help="skip: the share of lines that may be broken. [default: 0.01]"
+    ),
+    gap: str | None = Option(
+        None,
+        help="Start a new session after this inactivity. [default: 30m for a log of users]",
+    ),
+    no_test: bool = Option(
+        False,
+        "--no-test",
+        help="Use every session for training; nothing can be evaluated.",
+    ),
+    test_days: float | None = Option(
+        None, help="Test on the sessions of the last N days of the log."
+    ),
     test_share: float | None = Option(
-        None, help="clean, without --test-days: test on this latest share. [default: 0.1]"
+        None,
+        help="clean, without --test-days: test on this latest share. [default: 0.1]",
     ),
-    fraction: str | None = Option(None, help="Train on the most recent part of the samples only, e.g. 1/64."),
-    min_support: int | None = Option(None, help="Drop items with fewer clicks. [default: 5]"),
-    min_length: int | None = Option(None, help="Drop sessions with fewer clicks. [default: 2]"),
+    fraction: str | None = Option(
+        None, help="Train on the most recent part of the samples only, e.g. 1/64."
+    ),
+    min_support: int | None = Option(
+        None, help="Drop items with fewer clicks. [default: 5]"
+    ),
+    min_length: int | None = Option(
+        None, help="Drop sessions with fewer clicks. [default: 2]"
+    ),
     drop_duplicates: bool = Option(
         False,
         "--drop-duplicates",
         help="clean: drop events that were sent twice: same visitor, item and event type within a second.",
     ),
-    max_session_clicks: int | None = Option(None, help="clean: drop sessions with more clicks, as bots have."),
+    max_session_clicks: int | None = Option(
+        None, help="clean: drop sessions with more clicks, as bots have."
+    ),
     drop_repeats: bool = Option(
         False,
         "--drop-repeats",
         help="clean: drop a click on the item that was clicked just before, also where a visitor came back to it.",
     ),
-    max_length: int | None = Option(None, help="clean: keep only the latest N clicks of a session."),
-    overwrite: bool = Option(False, "--overwrite", help="Replace the prepared dataset at --out."),
+    max_length: int | None = Option(
+        None, help="clean: keep only the latest N clicks of a session."
+    ),
+    overwrite: bool = Option(
+        False, "--overwrite", help="Replace the prepared dataset at --out."
+    ),
     engine: Engine = LOCAL,
     memory: str | None = Option(
         None,
@@ -84,7 +136,9 @@ def prepare(
 
     Example: posrec prepare clicks.csv --out shop
     """
-    given = dict(locals())  # the options by their names, which are those of posrec.prepare too
+    given = dict(
+        locals()
+    )  # the options by their names, which are those of posrec.prepare too
     from posrec.data.prepare.pipeline import prepare_folder
 
     del given["threads"]

@@ -4,7 +4,14 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from posrec.encodings.theory import PAPER, Statement, differences, reason, spans, verdicts
+from posrec.encodings.theory import (
+    PAPER,
+    Statement,
+    differences,
+    reason,
+    spans,
+    verdicts,
+)
 from posrec.experiments.encodings import EncodingRow
 
 COLUMNS = {
@@ -17,17 +24,31 @@ COLUMNS = {
 
 
 def encodings_table(rows: list[EncodingRow]) -> Group:
-    others = (Column(heading, no_wrap=True) for heading in (*COLUMNS.values(), "A", "B"))
-    table = Table(Column("encoding", overflow="fold"), *others, box=None, padding=(0, 1), header_style="bold")
+    others = (
+        Column(heading, no_wrap=True) for heading in (*COLUMNS.values(), "A", "B")
+    )
+    table = Table(
+        Column("encoding", overflow="fold"),
+        *others,
+        box=None,
+        padding=(0, 1),
+        header_style="bold",
+    )
     for row in rows:
-        dimensions = (spans(row.analysis.forward.dimensions), spans(row.analysis.backward.dimensions))
-        table.add_row(row.label, *(cell(row, column) for column in COLUMNS), *dimensions)
+        dimensions = (
+            spans(row.analysis.forward.dimensions),
+            spans(row.analysis.backward.dimensions),
+        )
+        table.add_row(
+            row.label, *(cell(row, column) for column in COLUMNS), *dimensions
+        )
     return Group(table, "", *notes(rows))
 
 
 def cell(row: EncodingRow, column: str) -> Text:
     """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes`."""
-    by_definition, in_paper = verdicts(row.analysis)[column], getattr(PAPER[row.encoding], column)
+    by_definition = verdicts(row.analysis)[column]
+    in_paper = getattr(PAPER[row.encoding], column)
     word = yes_or_no(by_definition)
     if column == "linear" and row.analysis.linear.trivial:
         word = "trivial"
@@ -53,12 +74,22 @@ def notes(rows: list[EncodingRow]) -> list[str]:
     for row in rows:
         for column in differences(row.analysis, PAPER[row.encoding]):
             source = PAPER[row.encoding].source
-            lines.append(f"{row.label}: {reason(row.analysis, column)}. The paper ({source}) says otherwise.")
+            lines.append(
+                f"{row.label}: {reason(row.analysis, column)}. The paper ({source}) says otherwise."
+            )
     return lines
 
 
 def statements_table(worked: list[Statement]) -> Table:
-    table = Table("statement", "holds", "says", "because", box=None, padding=(0, 1), header_style="bold")
+    table = Table(
+        "statement",
+        "holds",
+        "says",
+        "because",
+        box=None,
+        padding=(0, 1),
+        header_style="bold",
+    )
     for one in worked:
         mark = Text(yes_or_no(one.holds), "" if one.holds else "bold red")
         table.add_row(one.name, mark, one.says, one.evidence)

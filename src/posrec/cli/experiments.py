@@ -6,7 +6,16 @@ from typing import Any
 
 from typer import Argument, Option
 
-from posrec.cli.options import LOCAL, Address, Dataset, Device, Engine, Json, Threads, Workers
+from posrec.cli.options import (
+    LOCAL,
+    Address,
+    Dataset,
+    Device,
+    Engine,
+    Json,
+    Threads,
+    Workers,
+)
 from posrec.cli.printing import console, say, show, warn
 from posrec.cli.tables import best_table, metrics_table
 from posrec.config import DEFAULT_MODEL, parse_pairs
@@ -16,11 +25,16 @@ from posrec.progress import TerminalProgress
 
 def demo(
     out: Path = Option(Path("posrec-demo"), help="The folder to write into."),
-    epochs: int | None = Option(None, min=1, help="Train for fewer or more than 4 epochs."),
-    prepare_only: bool = Option(False, "--prepare-only", help="Stop before the training."),
+    epochs: int | None = Option(
+        None, min=1, help="Train for fewer or more than 4 epochs."
+    ),
+    prepare_only: bool = Option(
+        False, "--prepare-only", help="Stop before the training."
+    ),
     threads: Threads = None,
 ) -> None:
-    """Run the main job on a small simulated shop that comes with the package; under three minutes on two cores.
+    """Run the main job on a small simulated shop that comes with the package; under three minutes
+    on two cores.
 
     Example: posrec demo
     """
@@ -31,10 +45,16 @@ def demo(
 
 def encodings(
     as_json: Json = False,
-    theory: bool = Option(False, "--theory", help="Check the paper's statements instead."),
+    theory: bool = Option(
+        False, "--theory", help="Check the paper's statements instead."
+    ),
     plot: Path | None = Option(None, help="Draw the paper's figures into this folder."),
-    run: list[Path] | None = Option(None, help="A trained run; examine and draw its learned table."),
-    max_length: int = Option(70, min=2, help="Examine sessions of up to this many clicks."),
+    run: list[Path] | None = Option(
+        None, help="A trained run; examine and draw its learned table."
+    ),
+    max_length: int = Option(
+        70, min=2, help="Examine sessions of up to this many clicks."
+    ),
     dimensions: int = Option(100, min=2, help="The width d of the encodings."),
     threads: Threads = None,
 ) -> None:
@@ -50,36 +70,60 @@ def encodings(
         raise InputError(f"--plot {plot} is a file; name a folder")
     trained = [load_trained_encoding(folder) for folder in run or []]
     if theory and trained:
-        raise InputError("--theory examines the paper's own schemes; leave out --theory or --run")
+        raise InputError(
+            "--theory examines the paper's own schemes; leave out --theory or --run"
+        )
     if theory:
         from posrec.encodings.theory import statements
 
         worked = statements(max_length, dimensions)
-        show([asdict(statement) for statement in worked], statements_table(worked), as_json)
+        show(
+            [asdict(statement) for statement in worked],
+            statements_table(worked),
+            as_json,
+        )
     else:
         with TerminalProgress() as progress:
             rows = examine(max_length, dimensions, trained, progress)
-        show({row.label: row_as_json(row) for row in rows}, encodings_table(rows), as_json)
+        show(
+            {row.label: row_as_json(row) for row in rows},
+            encodings_table(rows),
+            as_json,
+        )
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, missing_figures
 
         with TerminalProgress() as progress:
             written = draw(plot, dimensions, trained, progress)
-        for line in filter(None, [*(f"wrote {path}" for path in written), missing_figures(trained)]):
+        for line in filter(
+            None, [*(f"wrote {path}" for path in written), missing_figures(trained)]
+        ):
             warn(line)  # stdout is the table's or the JSON's
 
 
 def compare(
     dataset: Dataset,
-    models: str | None = Option(None, help="To train, with commas between: see posrec models; or my_model.py:SPEC."),
+    models: str | None = Option(
+        None,
+        help="To train, with commas between: see posrec models; or my_model.py:SPEC.",
+    ),
     runs: list[Path] | None = Option(None, help="A finished run; can be repeated."),
     scores: list[str] | None = Option(
-        None, help="name=FILE: another system's scores, Parquet or JSON lines; can be repeated."
+        None,
+        help="name=FILE: another system's scores, Parquet or JSON lines; can be repeated.",
     ),
-    samples: Path | None = Option(None, help="Write the test samples to this .jsonl file, for another system."),
-    match_ids: bool = Option(False, "--match-ids", help="Runs may have other items: match them by id."),
-    out: Path = Option(Path("comparison"), help="The folder for the runs and the report."),
-    settings: list[str] | None = Option(None, "--set", help="key=value, for every trained model."),
+    samples: Path | None = Option(
+        None, help="Write the test samples to this .jsonl file, for another system."
+    ),
+    match_ids: bool = Option(
+        False, "--match-ids", help="Runs may have other items: match them by id."
+    ),
+    out: Path = Option(
+        Path("comparison"), help="The folder for the runs and the report."
+    ),
+    settings: list[str] | None = Option(
+        None, "--set", help="key=value, for every trained model."
+    ),
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -93,7 +137,8 @@ def compare(
     from posrec.data.dataset import load
     from posrec.experiments.compare import compare
 
-    data, chosen = load(dataset), parse_pairs(settings or [])
+    data = load(dataset)
+    chosen = parse_pairs(settings or [])
     files = parse_pairs(scores or [], "--scores other=scores.parquet")
     if len(files) < len(scores or []):
         raise InputError("--scores: two files have the same name; give each its own")
@@ -105,23 +150,47 @@ def compare(
         if not (models or runs or files):
             return
     trained = models.split(",") if models else []
-    options: dict[str, Any] = {"runs": runs or [], "scores": files, "match_ids": match_ids}
+    options: dict[str, Any] = {
+        "runs": runs or [],
+        "scores": files,
+        "match_ids": match_ids,
+    }
     with TerminalProgress() as progress:
         result = compare(data, trained, out, chosen, device, progress, **options)
     shown = result.pairs_with_best()
-    console.print(metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n")
-    more = f", with all {len(result.pairs)} comparisons" if len(result.pairs) > len(shown) else ""
+    console.print(
+        metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n"
+    )
+    more = (
+        f", with all {len(result.pairs)} comparisons"
+        if len(result.pairs) > len(shown)
+        else ""
+    )
     say(f"{result.conclusion()} The report is in {out}/report.html{more}.")
 
 
 def reproduce(
-    experiment: str = Argument(..., help="overall, encodings, plug-in, anchors, sensitivity, figures or all."),
-    data: list[Path] | None = Option(None, help="A prepared dataset; may be given several times."),
-    out: Path = Option(Path("reproduction"), help="The folder for the results and the report."),
-    seeds: int = Option(5, min=1, help="For PosRec and its variants; other models get up to 3."),
-    minutes: float | None = Option(None, min=0, help="Start no job after this; 0: report only."),
-    no_report: bool = Option(False, "--no-report", help="Only run the jobs: no tests, no figures."),
-    quick: bool = Option(False, "--quick", help="Tiny models on a small simulated shop: a minute."),
+    experiment: str = Argument(
+        ..., help="overall, encodings, plug-in, anchors, sensitivity, figures or all."
+    ),
+    data: list[Path] | None = Option(
+        None, help="A prepared dataset; may be given several times."
+    ),
+    out: Path = Option(
+        Path("reproduction"), help="The folder for the results and the report."
+    ),
+    seeds: int = Option(
+        5, min=1, help="For PosRec and its variants; other models get up to 3."
+    ),
+    minutes: float | None = Option(
+        None, min=0, help="Start no job after this; 0: report only."
+    ),
+    no_report: bool = Option(
+        False, "--no-report", help="Only run the jobs: no tests, no figures."
+    ),
+    quick: bool = Option(
+        False, "--quick", help="Tiny models on a small simulated shop: a minute."
+    ),
     quick_sessions: int = Option(2000, min=100, hidden=True),
     engine: Engine = LOCAL,
     address: Address = None,
@@ -129,7 +198,8 @@ def reproduce(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Run the paper's experiments and report on them; results are kept, and the same command continues.
+    """Run the paper's experiments and report on them; results are kept, and the same command
+    continues.
 
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     posrec reproduce all --data diginetica --out reproduction --engine ray --address 10.0.0.5:6379
@@ -138,27 +208,57 @@ def reproduce(
     from posrec.experiments.reproduce.run import reproduce
     from posrec.io.executor import executor_of
 
-    with executor_of(engine, address, workers) as executor, TerminalProgress() as progress:
+    with (
+        executor_of(engine, address, workers) as executor,
+        TerminalProgress() as progress,
+    ):
         sessions = quick_sessions if quick else None
         summary = reproduce(
-            experiment, data or [], out, seeds, device, minutes, sessions, progress, not no_report, executor
+            experiment,
+            data or [],
+            out,
+            seeds,
+            device,
+            minutes,
+            sessions,
+            progress,
+            not no_report,
+            executor,
         )
     say("\n".join(introduction(summary)))
     if not no_report:
         say(verdict_counts(summary))
         say(f"The report is in {out}/report.md.")
     if summary["failed"]:
-        where = f"the records with an error in {out}/jobs" if no_report else f"the end of {out}/report.md"
-        raise RunFailed(f"{plural(len(summary['failed']), 'training')} failed: see {where}")
+        where = (
+            f"the records with an error in {out}/jobs"
+            if no_report
+            else f"the end of {out}/report.md"
+        )
+        raise RunFailed(
+            f"{plural(len(summary['failed']), 'training')} failed: see {where}"
+        )
 
 
 def tune(
     dataset: Dataset,
-    model: str = Option(DEFAULT_MODEL, help="See posrec models; or your own, as my_model.py:MY_SPEC."),
-    trials: int = Option(20, min=1, help="How many in all, including those of earlier calls."),
-    out: Path = Option(Path("tuning"), help="The folder of the search; naming it again continues it."),
-    settings: list[str] | None = Option(None, "--set", help="key=value: fixed, not searched."),
-    epochs: int | None = Option(None, min=1, help="At most; by default 15, or what the learning rate is planned for."),
+    model: str = Option(
+        DEFAULT_MODEL, help="See posrec models; or your own, as my_model.py:MY_SPEC."
+    ),
+    trials: int = Option(
+        20, min=1, help="How many in all, including those of earlier calls."
+    ),
+    out: Path = Option(
+        Path("tuning"), help="The folder of the search; naming it again continues it."
+    ),
+    settings: list[str] | None = Option(
+        None, "--set", help="key=value: fixed, not searched."
+    ),
+    epochs: int | None = Option(
+        None,
+        min=1,
+        help="At most; by default 15, or what the learning rate is planned for.",
+    ),
     seed: int = Option(0, help="Of the search and of every trial."),
     engine: Engine = LOCAL,
     address: Address = None,
@@ -166,7 +266,8 @@ def tune(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Search for good settings on the validation part; the test part is not used. Needs posrec[tune].
+    """Search for good settings on the validation part; the test part is not used. Needs
+    posrec[tune].
 
     Example: posrec tune shop --trials 30
     posrec tune shop --trials 200 --engine ray
@@ -176,8 +277,22 @@ def tune(
     from posrec.io.executor import executor_of
 
     fixed = parse_pairs(settings or [])
-    with executor_of(engine, address, workers) as executor, TerminalProgress() as progress:
-        tuned = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, executor)
+    with (
+        executor_of(engine, address, workers) as executor,
+        TerminalProgress() as progress,
+    ):
+        tuned = tune(
+            load(dataset),
+            model,
+            trials,
+            out,
+            fixed,
+            epochs,
+            device,
+            seed,
+            progress,
+            executor,
+        )
     by_default = "the defaults were not tried"
     if tuned.default_value is not None:
         by_default = f"{100 * tuned.default_value:.2f} with the default settings"

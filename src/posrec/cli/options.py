@@ -13,23 +13,44 @@ RunFolder = Annotated[Path, Argument(help="A run folder.")]
 LOCAL = "local"
 
 Engine = Annotated[
-    str, Option(help="local: in this process; ray: in the processes of a Ray cluster. Ray needs posrec[ray].")
+    str,
+    Option(
+        help="local: in this process; ray: in the processes of a Ray cluster. Ray needs posrec[ray]."
+    ),
 ]
 Address = Annotated[
     str | None,
-    Option(help="The Ray cluster: HOST:PORT, ray://HOST:PORT or auto; without it, one is started on this machine."),
+    Option(
+        help="The Ray cluster: HOST:PORT, ray://HOST:PORT or auto; without it, one is started on this machine."
+    ),
 ]
-Workers = Annotated[int | None, Option(min=1, help="Ray tasks at a time on this machine; one per core if not given.")]
+Workers = Annotated[
+    int | None,
+    Option(
+        min=1, help="Ray tasks at a time on this machine; one per core if not given."
+    ),
+]
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
-# A run of a model or with an encoding of the user's own is opened only with the code that these options name.
-ModelOption = Annotated[str | None, Option("--model", help="my_model.py:MY_SPEC, for a run of a model of your own.")]
-EncodingOption = Annotated[
-    str | None, Option("--encoding", help="my_encoding.py:NAME, for a run with an encoding of your own.")
+# A run of a model or with an encoding of the user's own is opened only with the code that these
+# options name.
+ModelOption = Annotated[
+    str | None,
+    Option("--model", help="my_model.py:MY_SPEC, for a run of a model of your own."),
 ]
-Overwrite = Annotated[bool, Option("--overwrite", help="Replace the output file if it exists.")]
+EncodingOption = Annotated[
+    str | None,
+    Option(
+        "--encoding",
+        help="my_encoding.py:NAME, for a run with an encoding of your own.",
+    ),
+]
+Overwrite = Annotated[
+    bool, Option("--overwrite", help="Replace the output file if it exists.")
+]
 Device = Annotated[str, Option(help="auto, cpu or cuda")]
-# The callback sets the number before the command loads torch; the command itself has no use for the value.
+# The callback sets the number before the command loads torch; the command itself has no use for the
+# value.
 Threads = Annotated[
     int | None,
     Option(

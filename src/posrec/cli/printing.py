@@ -6,7 +6,8 @@ import typer
 
 from posrec.progress import TerminalConsole, printable_json
 
-console, error_console = TerminalConsole(), TerminalConsole(stderr=True)
+console = TerminalConsole()
+error_console = TerminalConsole(stderr=True)
 
 
 def say(sentence: str) -> None:

@@ -30,12 +30,22 @@ if TYPE_CHECKING:
     from posrec.recommend.plan import AnswerRules
 
 K = Annotated[int | None, Option("-k", help="How many items; 20 by default.")]
-Allow = Annotated[Path | None, Option(help="Recommend only these items: a file with one id per line.")]
-Deny = Annotated[Path | None, Option(help="Never recommend these items: a file with one id per line.")]
-Exclude = Annotated[
-    str | None, Option(help="current: leave out the item of the last click; seen: every item of the session.")
+Allow = Annotated[
+    Path | None, Option(help="Recommend only these items: a file with one id per line.")
 ]
-ExcludeSeen = Annotated[bool, Option("--exclude-seen", help="The same as --exclude seen.")]
+Deny = Annotated[
+    Path | None,
+    Option(help="Never recommend these items: a file with one id per line."),
+]
+Exclude = Annotated[
+    str | None,
+    Option(
+        help="current: leave out the item of the last click; seen: every item of the session."
+    ),
+]
+ExcludeSeen = Annotated[
+    bool, Option("--exclude-seen", help="The same as --exclude seen.")
+]
 FilterOption = Annotated[
     list[str] | None,
     Option(
@@ -43,21 +53,35 @@ FilterOption = Annotated[
         help="COLUMN=VALUE,VALUE or COLUMN!=VALUE,VALUE, COLUMN<NUMBER (also <= > >=), or JSON. Can be repeated.",
     ),
 ]
-Pin = Annotated[list[str] | None, Option("--pin", help="Put this item first. Can be repeated.")]
+Pin = Annotated[
+    list[str] | None, Option("--pin", help="Put this item first. Can be repeated.")
+]
 Boost = Annotated[
     list[str] | None,
-    Option("--boost", help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated."),
+    Option(
+        "--boost",
+        help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated.",
+    ),
 ]
 Diversify = Annotated[
     str | None,
-    Option(help="From 0 to 1: prefer items that differ; or a column: one item of each value; COLUMN:2 at most two."),
+    Option(
+        help="From 0 to 1: prefer items that differ; or a column: one item of each value; COLUMN:2 at most two."
+    ),
 ]
 Explore = Annotated[
-    float | None, Option(help="The share of places for new items, with few clicks in training; such as 0.05.")
+    float | None,
+    Option(
+        help="The share of places for new items, with few clicks in training; such as 0.05."
+    ),
 ]
-Fields = Annotated[str | None, Option(help="Columns to show with each item, with commas between them.")]
+Fields = Annotated[
+    str | None, Option(help="Columns to show with each item, with commas between them.")
+]
 
-CONDITION = re.compile(r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL)
+CONDITION = re.compile(
+    r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL
+)
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
 LIMIT = re.compile(r"(?P<column>.+):(?P<most>\d+)", re.DOTALL)
 BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTALL)
@@ -65,7 +89,9 @@ BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTA
 
 def recommend(
     run: RunFolder,
-    item: list[str] | None = Argument(None, help="The session: item ids, the oldest first; none for popular items."),
+    item: list[str] | None = Argument(
+        None, help="The session: item ids, the oldest first; none for popular items."
+    ),
     k: K = None,
     exclude: Exclude = None,
     exclude_seen: ExcludeSeen = False,
@@ -77,8 +103,12 @@ def recommend(
     diversify: Diversify = None,
     explore: Explore = None,
     fields: Fields = None,
-    explain: bool = Option(False, "--explain", help="Show why: parts of scores, effects of clicks."),
-    about: str | None = Option(None, help="Explain this item instead of the recommended ones."),
+    explain: bool = Option(
+        False, "--explain", help="Show why: parts of scores, effects of clicks."
+    ),
+    about: str | None = Option(
+        None, help="Explain this item instead of the recommended ones."
+    ),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     device: Device = "cpu",
@@ -101,10 +131,20 @@ def recommend(
         warn(missing)
     session = item or []
     answer = recommender.recommend(session, k, **rules)
-    to_explain = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
+    to_explain = (
+        [about]
+        if about
+        else [one.item for one in answer]
+        if explain and not answer.popular
+        else []
+    )
     explanations = recommender.explain(session, to_explain) if to_explain else []
     if as_json:
-        reasons = {"explanations": [one.as_json() for one in explanations]} if to_explain else {}
+        reasons = (
+            {"explanations": [one.as_json() for one in explanations]}
+            if to_explain
+            else {}
+        )
         show(answer.as_json() | reasons, None, as_json)
         return
     console.print(recommendations_table(answer))
@@ -115,13 +155,19 @@ def recommend(
     for sentence in notes(answer):
         say(sentence)
     if explore and recommender.new_items is None:
-        say("The run knows no new items, with few clicks in training, so --explore changes nothing.")
+        say(
+            "The run knows no new items, with few clicks in training, so --explore changes nothing."
+        )
 
 
 def score(
     run: RunFolder,
-    source: Path = Argument(..., metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet."),
-    out: Path = Argument(..., metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet."),
+    source: Path = Argument(
+        ..., metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet."
+    ),
+    out: Path = Argument(
+        ..., metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet."
+    ),
     k: K = None,
     exclude: Exclude = None,
     exclude_seen: ExcludeSeen = False,
@@ -154,18 +200,32 @@ def score(
 
     open_run = partial(Recommender.load, run.absolute(), device, model, encoding)
     began = time.monotonic()
-    with executor_of(engine, address, workers) as executor, TerminalProgress() as progress:
+    with (
+        executor_of(engine, address, workers) as executor,
+        TerminalProgress() as progress,
+    ):
         gpus = executor.gpus_for(device)
-        options: dict[str, Any] = {"executor": executor, "gpus": gpus, "overwrite": overwrite, **rules}
+        options: dict[str, Any] = {
+            "executor": executor,
+            "gpus": gpus,
+            "overwrite": overwrite,
+            **rules,
+        }
         counts = score_file(open_run, source, out, k, progress=progress, **options)
     seconds = time.monotonic() - began
     rate = counts["sessions"] / seconds
-    say(f"{plural(counts['sessions'], 'session')} in {seconds:.1f} s, {rate:,.0f} per second.")
+    say(
+        f"{plural(counts['sessions'], 'session')} in {seconds:.1f} s, {rate:,.0f} per second."
+    )
     notes = []
     if counts["unknown"]:
-        notes.append(f"Skipped {plural(counts['unknown'], 'click')} on items that the model does not know")
+        notes.append(
+            f"Skipped {plural(counts['unknown'], 'click')} on items that the model does not know"
+        )
     if counts["popular"]:
-        notes.append(f"{plural(counts['popular'], 'session')} had no known item and got popular ones")
+        notes.append(
+            f"{plural(counts['popular'], 'session')} had no known item and got popular ones"
+        )
     if notes:
         say(f"{'; '.join(notes)}.")
     if counts["empty"]:
@@ -175,7 +235,8 @@ def score(
 
 def answer_rules(options: dict[str, Any]) -> "AnswerRules":
     """The options of a command as `Recommender.recommend` takes them."""
-    run, fields = options["run"], options["fields"]
+    run = options["run"]
+    fields = options["fields"]
     return {
         "exclude": options["exclude"],
         "exclude_seen": options["exclude_seen"],
@@ -221,11 +282,17 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
             continue
         parts = CONDITION.fullmatch(text)
         if parts is None:
-            raise InputError(f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, or a JSON object")
-        column, sign, value = parts["column"].strip(), parts["sign"], parts["value"]
+            raise InputError(
+                f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, or a JSON object"
+            )
+        column = parts["column"].strip()
+        sign = parts["sign"]
+        value = parts["value"]
         before = conditions.setdefault(column, [] if sign == "=" else {})
         if isinstance(before, list) != (sign == "="):
-            raise InputError(f"--filter {text}: {column!r} has another filter too, and = goes with no other sign")
+            raise InputError(
+                f"--filter {text}: {column!r} has another filter too, and = goes with no other sign"
+            )
         if sign == "=":
             before += value.split(",")
         elif sign == "!=":
@@ -244,8 +311,12 @@ def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
     for text in texts:
         parts = BOOST.fullmatch(text)
         if parts is None:
-            raise InputError(f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2")
-        factors.setdefault(parts["column"], {})[parts["value"]] = number(parts["factor"], f"--boost {text}")
+            raise InputError(
+                f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2"
+            )
+        factors.setdefault(parts["column"], {})[parts["value"]] = number(
+            parts["factor"], f"--boost {text}"
+        )
     return factors or None
 
 
@@ -260,7 +331,11 @@ def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
         return float(text)
     except ValueError:
         limit = LIMIT.fullmatch(text)
-        return text if limit is None else {"column": limit["column"], "most": int(limit["most"])}
+        return (
+            text
+            if limit is None
+            else {"column": limit["column"], "most": int(limit["most"])}
+        )
 
 
 def number(text: str, option: str) -> float:

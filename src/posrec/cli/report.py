@@ -19,25 +19,38 @@ FIGURES_WIDTH = 60  # characters of a line before its plot
 
 
 def report(
-    folder: Path = Argument(..., help="A folder that posrec serve --feedback has written."),
+    folder: Path = Argument(
+        ..., help="A folder that posrec serve --feedback has written."
+    ),
     by: Literal["run", "day", "rank", "explored"] = Option(
-        "run", help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` and others."
+        "run",
+        help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` and others.",
     ),
     measure: Literal["clicks", "carts", "purchases", "value"] = Option(
-        "clicks", help="What decides: clicks per answer; or carts, purchases or their value per visitor."
+        "clicks",
+        help="What decides: clicks per answer; or carts, purchases or their value per visitor.",
     ),
     since: datetime | None = Option(
-        None, formats=["%Y-%m-%d"], metavar="DAY", help="Count answers from this day on (UTC)."
+        None,
+        formats=["%Y-%m-%d"],
+        metavar="DAY",
+        help="Count answers from this day on (UTC).",
     ),
     as_json: Json = False,
 ) -> None:
-    """Show what became of answers, with 95 % intervals over visitors, and say which of several runs is better.
+    """Show what became of answers, with 95 % intervals over visitors, and say which of several runs
+    is better.
 
     Example: posrec report feedback
     posrec report feedback --measure value --since 2026-11-01
     posrec report feedback --by day
     """
-    from posrec.evaluation.click_through import MEASURES, ClickThrough, per_unit, unusual_days
+    from posrec.evaluation.click_through import (
+        MEASURES,
+        ClickThrough,
+        per_unit,
+        unusual_days,
+    )
     from posrec.server.feedback.files import read_feedback
 
     feedback = ClickThrough(read_feedback(folder), since and since.date())
@@ -45,9 +58,12 @@ def report(
         show(feedback.as_json(measure), None, as_json)
         return
     if by == "run":
-        runs, fingerprints = feedback.by("name"), feedback.fingerprints()
+        runs = feedback.by("name")
+        fingerprints = feedback.fingerprints()
         names = [heading(run.group, fingerprints[run.group]) for run in runs]
-        console.print(runs_table(runs, names, {name: per_unit(name) for name in MEASURES}))
+        console.print(
+            runs_table(runs, names, {name: per_unit(name) for name in MEASURES})
+        )
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
             if difference.visitors_of_both:
@@ -64,13 +80,20 @@ def report(
         say(note)
 
 
-def runs_table(runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]) -> Table:
+def runs_table(
+    runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]
+) -> Table:
     """A column for each run. Rows of what nobody reports are left out."""
     headings = (Column(name, justify="right") for name in names)
     table = Table("", *headings, box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    reported = [name for name in titles if any(getattr(run, name) for run in runs)] or ["clicks"]
+    reported = [name for name in titles if any(getattr(run, name) for run in runs)] or [
+        "clicks"
+    ]
     for name in ("visitors", "answers", *reported):
-        table.add_row(name, *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs))
+        table.add_row(
+            name,
+            *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs),
+        )
     for name in reported:
         table.add_row(titles[name], *(str(run.ratios[name]) for run in runs))
     return table
@@ -83,16 +106,29 @@ def heading(run: str, fingerprints: Sequence[str]) -> str:
 
 def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:
     """A line for each group: its figure, and a plot of the figure and its interval."""
-    figures = (Column(name, justify="right", no_wrap=True) for name in ("visitors", "answers", title))
-    table = Table(Column(by, no_wrap=True), *figures, Column(no_wrap=True), box=None, pad_edge=False)
+    figures = (
+        Column(name, justify="right", no_wrap=True)
+        for name in ("visitors", "answers", title)
+    )
+    table = Table(
+        Column(by, no_wrap=True),
+        *figures,
+        Column(no_wrap=True),
+        box=None,
+        pad_edge=False,
+    )
     width = min(max(console.width - FIGURES_WIDTH, 10), 40)
     ratios = [group.ratios[measure] for group in groups]
     ends = [one.interval or (one.mean, one.mean) for one in ratios]
     most = max(high for _, high in ends) or 1.0
     for group, one, (low, high) in zip(groups, ratios, ends, strict=True):
-        start, middle, end = (round(value / most * (width - 1)) for value in (low, one.mean, high))
+        start, middle, end = (
+            round(value / most * (width - 1)) for value in (low, one.mean, high)
+        )
         line = f"|{' ' * start}{'-' * (middle - start)}o{'-' * (end - middle)}"
-        table.add_row(group.group, f"{group.visitors:,}", f"{group.answers:,}", str(one), line)
+        table.add_row(
+            group.group, f"{group.visitors:,}", f"{group.answers:,}", str(one), line
+        )
     return table
 
 
@@ -100,14 +136,20 @@ def notes(feedback: "ClickThrough") -> list[str]:
     """What was not counted, or makes the figures less certain than they look."""
     lines = []
     if feedback.unmatched:
-        lines.append(f"Not counted: {feedback.unmatched:,} clicks, carts or purchases of items that were not shown.")
+        lines.append(
+            f"Not counted: {feedback.unmatched:,} clicks, carts or purchases of items that were not shown."
+        )
     if feedback.unsigned:
-        lines.append(f"Not counted: {feedback.unsigned:,} rows of answers that the server did not give.")
+        lines.append(
+            f"Not counted: {feedback.unsigned:,} rows of answers that the server did not give."
+        )
     if feedback.without_visitor:
         lines.append(
             f"{plural(feedback.without_visitor, 'answer')} without a visitor or session: each counts as a visitor of "
             "its own, so the intervals are too narrow. Send `visitor` with feedback."
         )
     if feedback.without_value and feedback.total().value:
-        lines.append(f"{plural(feedback.without_value, 'purchase')} without a value count as 0.")
+        lines.append(
+            f"{plural(feedback.without_value, 'purchase')} without a value count as 0."
+        )
     return lines

@@ -1,18 +1,36 @@
-"""The commands from a prepared dataset to a run: models, train, evaluate; and doctor, which describes the machine."""
+"""The commands from a prepared dataset to a run: models, train, evaluate; and doctor, which
+describes the machine."""
 
 from pathlib import Path
 
 from typer import Argument, Option
 
-from posrec.cli.options import Dataset, Device, EncodingOption, Json, ModelOption, RunFolder, Threads
+from posrec.cli.options import (
+    Dataset,
+    Device,
+    EncodingOption,
+    Json,
+    ModelOption,
+    RunFolder,
+    Threads,
+)
 from posrec.cli.printing import console, say, show
-from posrec.cli.tables import doctor_table, metrics_table, models_table, settings_table, without_markdown
+from posrec.cli.tables import (
+    doctor_table,
+    metrics_table,
+    models_table,
+    settings_table,
+    without_markdown,
+)
 from posrec.config import DEFAULT_MODEL, described_settings, parse_pairs
 from posrec.progress import TerminalProgress
 
 
 def models(
-    model: str | None = Argument(None, help="A model; or your own, as my_model.py:MY_SPEC."), as_json: Json = False
+    model: str | None = Argument(
+        None, help="A model; or your own, as my_model.py:MY_SPEC."
+    ),
+    as_json: Json = False,
 ) -> None:
     """List the models; or what can be set of one, for --set key=value.
 
@@ -22,7 +40,11 @@ def models(
     from posrec.training.settings import Settings
 
     if model is None:
-        show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
+        show(
+            {name: spec.about for name, spec in MODELS.items()},
+            models_table(MODELS),
+            as_json,
+        )
         return
     spec = find_spec(model)
     own = described_settings(spec.config())
@@ -37,22 +59,40 @@ def models(
 def train(
     dataset: Dataset,
     out: Path = Option(..., help="The run folder to create."),
-    model: str | None = Option(None, help=f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"),
-    start_from: Path | None = Option(
-        None, "--from", help="A run to start from, on the sessions after its own and a few others."
+    model: str | None = Option(
+        None,
+        help=f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]",
     ),
-    keep_items: bool = Option(False, "--keep-items", help="Keep the items of that run that the dataset does not have."),
+    start_from: Path | None = Option(
+        None,
+        "--from",
+        help="A run to start from, on the sessions after its own and a few others.",
+    ),
+    keep_items: bool = Option(
+        False,
+        "--keep-items",
+        help="Keep the items of that run that the dataset does not have.",
+    ),
     settings: list[str] | None = Option(
         None, "--set", help="key=value, e.g. d=64; see posrec models. Can be repeated."
     ),
-    protocol: str | None = Option(None, help="paper (a fixed number of epochs), early-stop or refit."),
+    protocol: str | None = Option(
+        None, help="paper (a fixed number of epochs), early-stop or refit."
+    ),
     epochs: int | None = Option(None, help="Passes over the training data."),
     seed: int | None = Option(None, help="Of weights, shuffling and dropout."),
     device: Device = "auto",
     threads: Threads = None,
-    resume: bool = Option(False, "--resume", help="Continue the run in --out from its checkpoint."),
-    export: bool = Option(True, help="Write the export for serving too: ONNX and 8-bit items; see posrec export."),
-    track: bool = Option(False, "--track", help="Write RUN/tensorboard too; needs posrec[track]."),
+    resume: bool = Option(
+        False, "--resume", help="Continue the run in --out from its checkpoint."
+    ),
+    export: bool = Option(
+        True,
+        help="Write the export for serving too: ONNX and 8-bit items; see posrec export.",
+    ),
+    track: bool = Option(
+        False, "--track", help="Write RUN/tensorboard too; needs posrec[track]."
+    ),
 ) -> None:
     """Train a model and evaluate it on the test part, if the dataset has one.
 
@@ -88,17 +128,23 @@ def train(
         return  # the first of several processes prints the result
     run, evaluation = found
     if evaluation.metrics:
-        console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
+        console.print(
+            metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling)
+        )
     say(f"The run is in {run.path}.")
 
 
 def evaluate(
     run: RunFolder,
-    dataset: Path = Argument(..., help="The prepared dataset whose test part is ranked."),
+    dataset: Path = Argument(
+        ..., help="The prepared dataset whose test part is ranked."
+    ),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     match_ids: bool = Option(
-        False, "--match-ids", help="The dataset has other items: match them by id, write nothing."
+        False,
+        "--match-ids",
+        help="The dataset has other items: match them by id, write nothing.",
     ),
     device: Device = "auto",
     threads: Threads = None,
@@ -112,12 +158,19 @@ def evaluate(
     from posrec.fitting.evaluate_run import evaluate_run
     from posrec.runs.run import load_run
 
-    opened, data = load_run(run, model, encoding), load(dataset)
+    opened = load_run(run, model, encoding)
+    data = load(dataset)
     with TerminalProgress() as progress:
         evaluation = evaluate_run(opened, data, device, progress, match_ids)
-    show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)
+    show(
+        evaluation.as_json(),
+        metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling),
+        as_json,
+    )
     if evaluation.of_lists and not as_json:
-        beyond = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.of_lists.items())
+        beyond = ", ".join(
+            f"{name} {value:.4g}" for name, value in evaluation.of_lists.items()
+        )
         say(f"Of the lists: {beyond}.")
 
 

@@ -5,7 +5,14 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from posrec.cli.options import Device, EncodingOption, ModelOption, Overwrite, RunFolder, Threads
+from posrec.cli.options import (
+    Device,
+    EncodingOption,
+    ModelOption,
+    Overwrite,
+    RunFolder,
+    Threads,
+)
 from posrec.cli.printing import say
 from posrec.errors import InputError, not_installed, plural
 
@@ -13,41 +20,57 @@ from posrec.errors import InputError, not_installed, plural
 def export(
     run: RunFolder,
     onnx: Path | None = Option(None, help="Write the model as this ONNX file."),
-    index: Path | None = Option(None, help="Write its item vectors as this faiss index."),
-    settings: list[str] | None = Option(None, "--set", help="key=value of the search: index, recall, lists, probes."),
+    index: Path | None = Option(
+        None, help="Write its item vectors as this faiss index."
+    ),
+    settings: list[str] | None = Option(
+        None, "--set", help="key=value of the search: index, recall, lists, probes."
+    ),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     overwrite: Overwrite = False,
     threads: Threads = None,
 ) -> None:
-    """Write the run's export for serving: its network as ONNX and its items in 8 bits, and an index of very many items.
+    """Write the run's export for serving: its network as ONNX and its items in 8 bits, and an index
+    of very many items.
 
-    --onnx and --index write the whole model as an ONNX file, checked against torch, or the items as a faiss index, with
-    measured recall.
+    --onnx and --index write the whole model as an ONNX file, checked against torch, or the items as
+    a faiss index, with measured recall.
 
     Example: posrec export runs/first
     posrec export runs/first --onnx first.onnx
     """
     from posrec.config import parse_pairs, split_settings
-    from posrec.recommend.rank.faiss_search import RECALL_SESSIONS, IndexSettings, write_index
+    from posrec.recommend.rank.faiss_search import (
+        RECALL_SESSIONS,
+        IndexSettings,
+        write_index,
+    )
     from posrec.runs.run import load_run
 
-    loaded, of_index = load_run(run, model, encoding), split_settings(parse_pairs(settings or []), IndexSettings())[0]
+    loaded = load_run(run, model, encoding)
+    of_index = split_settings(parse_pairs(settings or []), IndexSettings())[0]
     if onnx is not None:
         from posrec.recommend.export.onnx_model import CLOSE, export_onnx
 
         difference = export_onnx(loaded, onnx, overwrite)
-        say(f"Wrote {onnx}. Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed).")
+        say(
+            f"Wrote {onnx}. Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed)."
+        )
     if index is not None:
         search = write_index(loaded, index, of_index, overwrite)
-        probes = f"A search looks through {search.probes:,} of {search.index.nlist:,} lists"
+        probes = (
+            f"A search looks through {search.probes:,} of {search.index.nlist:,} lists"
+        )
         recall = f"its recall@20 against the exact search is {search.recall:.4f} on {RECALL_SESSIONS} random sessions"
         say(f"Wrote {index}. {probes}; {recall}.")
     if onnx is None and index is None:
         from posrec.recommend.export.writing import write_export
 
         if loaded.has_export and not overwrite:
-            raise InputError(f"{run} has an export already; pass --overwrite to write it again")
+            raise InputError(
+                f"{run} has an export already; pass --overwrite to write it again"
+            )
         write_export(loaded, of_index)
         say(f"Added the export for serving to {run}.")
 
@@ -62,13 +85,19 @@ SessionStore = Annotated[
 
 
 def forget(
-    visitor: list[str] = Option(..., help="The id of a visitor or a session, as the shop sent it. Can be repeated."),
-    feedback: Path | None = Option(None, help="A folder that posrec serve --feedback has written."),
+    visitor: list[str] = Option(
+        ...,
+        help="The id of a visitor or a session, as the shop sent it. Can be repeated.",
+    ),
+    feedback: Path | None = Option(
+        None, help="A folder that posrec serve --feedback has written."
+    ),
     session_store: SessionStore = None,
 ) -> None:
     """Erase what is stored of visitors: their stored sessions, and their rows of feedback.
 
-    A server may be running meanwhile. See docs/deploying.md for what else may be stored, and how it is erased.
+    A server may be running meanwhile. See docs/deploying.md for what else may be stored, and how it
+    is erased.
 
     Example: posrec forget --visitor visit-7 --feedback feedback
     posrec forget --visitor anna --feedback feedback --session-store sqlite:sessions.sqlite
@@ -79,7 +108,9 @@ def forget(
     except ImportError:
         raise not_installed("posrec forget", "serve") from None
     if feedback is None and session_store is None:
-        raise InputError("name where the visitor is to be forgotten: --feedback DIR, --session-store ADDRESS, or both")
+        raise InputError(
+            "name where the visitor is to be forgotten: --feedback DIR, --session-store ADDRESS, or both"
+        )
     erased = []
     if session_store is not None:
         erased.append(plural(delete_sessions(session_store, visitor), "stored session"))
@@ -90,32 +121,72 @@ def forget(
 
 
 def serve(
-    run: list[Path] = Argument(..., help="A run folder; several share the sessions, see --split."),
-    host: str = Option("127.0.0.1", help="The address to listen on; 0.0.0.0 for all."),
-    port: int = Option(8000, help="The port to listen on; 0 for any free one.", min=0, max=65535),
-    workers: int = Option(1, help="The number of processes that share the port.", min=1, max=256),
-    api_key_file: Path | None = Option(
-        None, envvar="POSREC_API_KEY_FILE", help="Refuse requests without the key in this file (or in POSREC_API_KEY)."
+    run: list[Path] = Argument(
+        ..., help="A run folder; several share the sessions, see --split."
     ),
-    tls_certificate: Path | None = Option(None, help="Speak HTTPS with this certificate chain (PEM)."),
-    tls_key: Path | None = Option(None, help="The private key of the certificate (PEM)."),
+    host: str = Option("127.0.0.1", help="The address to listen on; 0.0.0.0 for all."),
+    port: int = Option(
+        8000, help="The port to listen on; 0 for any free one.", min=0, max=65535
+    ),
+    workers: int = Option(
+        1, help="The number of processes that share the port.", min=1, max=256
+    ),
+    api_key_file: Path | None = Option(
+        None,
+        envvar="POSREC_API_KEY_FILE",
+        help="Refuse requests without the key in this file (or in POSREC_API_KEY).",
+    ),
+    tls_certificate: Path | None = Option(
+        None, help="Speak HTTPS with this certificate chain (PEM)."
+    ),
+    tls_key: Path | None = Option(
+        None, help="The private key of the certificate (PEM)."
+    ),
     session_store: SessionStore = None,
-    max_length: int = Option(10_000, help="Refuse longer sessions; models read the latest clicks.", min=1, max=10_000),
+    max_length: int = Option(
+        10_000,
+        help="Refuse longer sessions; models read the latest clicks.",
+        min=1,
+        max=10_000,
+    ),
     max_body: int = Option(2 << 20, help="Refuse larger requests, in bytes.", min=1024),
-    request_timeout: float = Option(10.0, help="Seconds to send a request or to read an answer.", min=0.1),
-    queue: int = Option(128, help="How many plain requests' work may wait in a worker; more gets 503.", min=1),
-    allow_origin: list[str] | None = Option(None, help="Allow web pages of this origin (CORS). Can be repeated."),
+    request_timeout: float = Option(
+        10.0, help="Seconds to send a request or to read an answer.", min=0.1
+    ),
+    queue: int = Option(
+        128,
+        help="How many plain requests' work may wait in a worker; more gets 503.",
+        min=1,
+    ),
+    allow_origin: list[str] | None = Option(
+        None, help="Allow web pages of this origin (CORS). Can be repeated."
+    ),
     allow_host: list[str] | None = Option(
         None, help="Answer requests for this host name, or * for all. Can be repeated."
     ),
-    deny_file: Path | None = Option(None, help="Never recommend these items: a file of ids; read again on change."),
-    allow_file: Path | None = Option(None, help="Recommend only these items: a file of ids; read again on change."),
-    items: Path | None = Option(None, help="Columns of the items, such as stock; read again on change."),
-    feedback: Path | None = Option(None, help="Write what POST /v1/feedback receives to Parquet files in this folder."),
-    keep_feedback: str | None = Option(None, help="Delete files of --feedback that are older, such as 90d."),
-    split: str | None = Option(None, help="The runs' shares of the sessions, such as 90,10; equal by default."),
+    deny_file: Path | None = Option(
+        None, help="Never recommend these items: a file of ids; read again on change."
+    ),
+    allow_file: Path | None = Option(
+        None, help="Recommend only these items: a file of ids; read again on change."
+    ),
+    items: Path | None = Option(
+        None, help="Columns of the items, such as stock; read again on change."
+    ),
+    feedback: Path | None = Option(
+        None,
+        help="Write what POST /v1/feedback receives to Parquet files in this folder.",
+    ),
+    keep_feedback: str | None = Option(
+        None, help="Delete files of --feedback that are older, such as 90d."
+    ),
+    split: str | None = Option(
+        None, help="The runs' shares of the sessions, such as 90,10; equal by default."
+    ),
     log_requests: bool = Option(False, "--log-requests", help="Log every request."),
-    onnx: bool = Option(True, help="Compute with the run's export; --no-onnx with torch."),
+    onnx: bool = Option(
+        True, help="Compute with the run's export; --no-onnx with torch."
+    ),
     model: ModelOption = None,
     encoding: EncodingOption = None,
     device: Device = "cpu",
@@ -127,7 +198,12 @@ def serve(
     try:
         from posrec.server.content.split import parse_shares
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import Listening, ServerSettings, chosen_key, parse_keep
+        from posrec.server.settings import (
+            Listening,
+            ServerSettings,
+            chosen_key,
+            parse_keep,
+        )
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode

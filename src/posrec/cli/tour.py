@@ -14,8 +14,15 @@ from posrec.experiments.compare import compare
 from posrec.progress import TerminalProgress
 
 MODELS = ["pop", "stan", "posrec", "posrec-plus"]
-# Smaller models than the defaults and larger steps, so that two CPU cores are done in under three minutes.
-SETTINGS = {"d": 64, "batch_size": 512, "learning_rate": 0.006, "epochs": 4, "protocol": "paper"}
+# Smaller models than the defaults and larger steps, so that two CPU cores are done in under three
+# minutes.
+SETTINGS = {
+    "d": 64,
+    "batch_size": 512,
+    "learning_rate": 0.006,
+    "epochs": 4,
+    "protocol": "paper",
+}
 # The shop has hundreds of clicks for each item, so there is little to learn by heart.
 OWN_SETTINGS = {"posrec-plus": {"item_dropout": 0.1, "repeat_dropout": 0.2}}
 SHOP = """An outdoor shop, simulated: 40,000 sessions over four weeks. The first click sets an intention, later clicks \
@@ -40,24 +47,42 @@ def tour(out: Path, epochs: int | None, prepare_only: bool) -> None:
     heading("A shop's click log, prepared")
     say(SHOP.format(out=out))
     data = make_demo(out)
-    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
+    console.print(
+        account_table(data.manifest["steps"]),
+        "",
+        stats_table(stats(data)),
+        "",
+        sep="\n",
+    )
     if not prepare_only:
         heading("Four models, and the best that is possible")
         say(FOUR_MODELS)
         show_models(data, out, {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]})
     heading("Next")
-    say(("" if prepare_only else f"{WITH_THE_RUN}\n").format(out=out) + BY_HAND.format(out=out))
+    say(
+        ("" if prepare_only else f"{WITH_THE_RUN}\n").format(out=out)
+        + BY_HAND.format(out=out)
+    )
 
 
 def show_models(data: PreparedDataset, out: Path, settings: dict[str, object]) -> None:
     """What an earlier demo has trained stays until this one is finished."""
-    unfinished, finished = out / ".comparison", out / "comparison"
+    unfinished = out / ".comparison"
+    finished = out / "comparison"
     shutil.rmtree(unfinished, ignore_errors=True)
     with TerminalProgress() as progress:
-        result = compare(data, MODELS, unfinished, settings, progress=progress, own_settings=OWN_SETTINGS)
+        result = compare(
+            data,
+            MODELS,
+            unfinished,
+            settings,
+            progress=progress,
+            own_settings=OWN_SETTINGS,
+        )
     shutil.rmtree(finished, ignore_errors=True)
     unfinished.rename(finished)
-    metrics, tests = metrics_table(result.metrics, data.ceiling), best_table(result.pairs_with_best())
+    metrics = metrics_table(result.metrics, data.ceiling)
+    tests = best_table(result.pairs_with_best())
     console.print(metrics, "", tests, "", sep="\n")
     say(f"A report with plots and all comparisons is in {finished}/report.html.\n")
 

@@ -39,7 +39,9 @@ def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
     array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
     if array.dtype != expected or array.ndim != 1:
-        raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")
+        raise InputError(
+            f"{path} holds {array.dtype}, not {expected}; prepare the dataset again"
+        )
     return array
 
 

@@ -1,4 +1,5 @@
-"""SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
+"""SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of
+them.
 
 A sample is a pair (session, end): the clicks before `end` and the click at it. Samples are never
 copied: session s of n clicks gives the ends 1..n-1. It has `offsets[s] - s` samples before it, and
@@ -17,7 +18,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import ARRAYS, SCHEMA, WITHOUT_TIMES, optional_arrays, read_array
+from posrec.data.arrays import (
+    ARRAYS,
+    SCHEMA,
+    WITHOUT_TIMES,
+    optional_arrays,
+    read_array,
+)
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError, plural
@@ -25,12 +32,14 @@ from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch
 from posrec.nn.first_read import first_read
 
-MANIFEST, CEILING = DATASET, "ceiling.json"
+MANIFEST = DATASET
+CEILING = "ceiling.json"
 
 
 @dataclass(frozen=True, repr=False)
 class SessionDataset:
-    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: their beginnings.
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: their
+    beginnings.
 
     `targets [samples]` int64, if given, lists the index in `items` of each target, in increasing
     order; without it, every click but the first of a session is a target.
@@ -40,15 +49,21 @@ class SessionDataset:
     offsets: Tensor
     times: Tensor
     targets: Tensor | None = None
-    sample_offsets: Tensor = field(init=False, repr=False)  # [sessions + 1] samples before each session
+    sample_offsets: Tensor = field(
+        init=False, repr=False
+    )  # [sessions + 1] samples before each session
 
     def __post_init__(self) -> None:
         sessions = torch.arange(len(self.offsets), device=self.offsets.device)
-        object.__setattr__(self, "sample_offsets", self.offsets - self.offsets[0] - sessions)
+        object.__setattr__(
+            self, "sample_offsets", self.offsets - self.offsets[0] - sessions
+        )
 
     def __len__(self) -> int:
         """The number of samples."""
-        return int(self.sample_offsets[-1]) if self.targets is None else len(self.targets)
+        return (
+            int(self.sample_offsets[-1]) if self.targets is None else len(self.targets)
+        )
 
     def __repr__(self) -> str:
         return f"SessionDataset({plural(self.sessions, 'session')}, {plural(len(self), 'sample')})"
@@ -108,17 +123,29 @@ class SessionDataset:
         """Sessions start..end-1 over the same memory."""
         targets = self.targets
         if targets is not None:
-            first, after = torch.searchsorted(targets, self.offsets[[start, end]]).tolist()
+            first, after = torch.searchsorted(
+                targets, self.offsets[[start, end]]
+            ).tolist()
             targets = targets[first:after]
-        return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end], targets)
+        return SessionDataset(
+            self.items, self.offsets[start : end + 1], self.times[start:end], targets
+        )
 
     def to(self, device: torch.device | str) -> "SessionDataset":
         targets = None if self.targets is None else self.targets.to(device)
-        return SessionDataset(self.items.to(device), self.offsets.to(device), self.times.to(device), targets)
+        return SessionDataset(
+            self.items.to(device),
+            self.offsets.to(device),
+            self.times.to(device),
+            targets,
+        )
 
 
-def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int, stride: int = 1) -> SessionBatch:
-    """The samples `sample_ids [B]` as a batch of width `max_length`: their latest clicks, and targets.
+def collate(
+    dataset: SessionDataset, sample_ids: Tensor, max_length: int, stride: int = 1
+) -> SessionBatch:
+    """The samples `sample_ids [B]` as a batch of width `max_length`: their latest clicks, and
+    targets.
 
     No value is read back to the CPU, so that a CUDA graph can capture it.
     """
@@ -128,14 +155,17 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int, stride
     lengths = clicks - first_read(clicks, max_length, stride)  # [B]
     column = torch.arange(max_length, device=lengths.device)  # [L]
     inside = column < lengths[:, None]  # [B, L]
-    click = torch.where(inside, (target - lengths)[:, None] + column, target[:, None])  # [B, L], always a real click
+    click = torch.where(
+        inside, (target - lengths)[:, None] + column, target[:, None]
+    )  # [B, L], always a real click
     items = torch.where(inside, dataset.items[click], PADDING).long()
     return SessionBatch(items, lengths, dataset.items[target].long())
 
 
 @dataclass(frozen=True, repr=False)
 class PreparedDataset:
-    """What `posrec prepare` writes: training and test sessions in order of time, and the vocabulary.
+    """What `posrec prepare` writes: training and test sessions in order of time, and the
+    vocabulary.
 
     Attributes:
         train: the training sessions.
@@ -155,7 +185,10 @@ class PreparedDataset:
     target_weights: npt.NDArray[np.float32] | None = None
 
     def __repr__(self) -> str:
-        counts = [plural(len(self.train), "training sample"), plural(len(self.test), "test sample")]
+        counts = [
+            plural(len(self.train), "training sample"),
+            plural(len(self.test), "test sample"),
+        ]
         return f"PreparedDataset({str(self.path)!r}: {', '.join(counts)}, {plural(len(self.vocabulary), 'item')})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -175,7 +208,11 @@ class PreparedDataset:
     @property
     def trained_until(self) -> int | None:
         """When the last training session began; None if the log had no times."""
-        return None if self.manifest.get("format") in WITHOUT_TIMES else int(self.train.times.max())
+        return (
+            None
+            if self.manifest.get("format") in WITHOUT_TIMES
+            else int(self.train.times.max())
+        )
 
     def require_test_part(self) -> None:
         if not self.test.sessions:
@@ -191,8 +228,8 @@ class PreparedDataset:
 
     @property
     def recommendable_items(self) -> int:
-        """Items 1..recommendable_items can be recommended: those of training and, with `--all-items`, those
-        of the items file."""
+        """Items 1..recommendable_items can be recommended: those of training and, with
+        `--all-items`, those of the items file."""
         return int(self.manifest["counts"].get("recommendable_items", self.train_items))
 
     @property
@@ -202,7 +239,9 @@ class PreparedDataset:
     @property
     def ceiling(self) -> dict[str, Any] | None:
         """The best figures that any model can reach, if that is known (the demo shop)."""
-        return read_json(self.path / CEILING) if (self.path / CEILING).exists() else None
+        return (
+            read_json(self.path / CEILING) if (self.path / CEILING).exists() else None
+        )
 
 
 def load(folder: str | Path) -> PreparedDataset:
@@ -213,34 +252,57 @@ def load(folder: str | Path) -> PreparedDataset:
     manifest = reader.json(MANIFEST)
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if schema != SCHEMA:
-        raise InputError(f"{path} has dataset schema {schema}, and this version reads {SCHEMA}; prepare it again")
+        raise InputError(
+            f"{path} has dataset schema {schema}, and this version reads {SCHEMA}; prepare it again"
+        )
     if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
-        raise InputError(f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again")
-    arrays: dict[str, Any] = {name: torch.from_numpy(read_array(reader, name)) for name in ARRAYS}
+        raise InputError(
+            f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again"
+        )
+    arrays: dict[str, Any] = {
+        name: torch.from_numpy(read_array(reader, name)) for name in ARRAYS
+    }
     optional = {name: read_array(reader, name) for name in optional_arrays(path)}
     for name in ("train_targets", "test_targets"):
         arrays[name] = torch.from_numpy(optional[name]) if name in optional else None
     train, test = (
-        SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times", "targets")))
+        SessionDataset(
+            *(
+                arrays[f"{part}_{name}"]
+                for name in ("items", "offsets", "times", "targets")
+            )
+        )
         for part in ("train", "test")
     )
     weights = optional.get("train_weights")
     for part, sessions in (("train", train), ("test", test)):
-        if not fits_together(sessions) or (part == "train" and weights is not None and len(weights) != train.clicks):
-            raise InputError(f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again")
-    vocabulary = Vocabulary.from_json(reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE)
+        if not fits_together(sessions) or (
+            part == "train" and weights is not None and len(weights) != train.clicks
+        ):
+            raise InputError(
+                f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again"
+            )
+    vocabulary = Vocabulary.from_json(
+        reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE
+    )
     if len(vocabulary) != manifest["counts"].get("items"):
-        raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
+        raise InputError(
+            f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again"
+        )
     reader.check_rest()
     return PreparedDataset(train, test, vocabulary, manifest, path, weights)
 
 
-def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> PreparedDataset:
-    """The same sessions, with items 1..known of an older run's vocabulary among the items of training.
+def with_items_of(
+    data: PreparedDataset, older: Vocabulary, known: int
+) -> PreparedDataset:
+    """The same sessions, with items 1..known of an older run's vocabulary among the items of
+    training.
 
     Items of the training sessions keep their numbers, the added ones come next, the others last.
     """
-    ids, clicked = data.vocabulary.ids, data.train_items
+    ids = data.vocabulary.ids
+    clicked = data.train_items
     of_training = set(ids[:clicked])
     kept = [item for item in older.ids[:known] if item not in of_training]
     if not kept:
@@ -249,10 +311,16 @@ def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> Prepa
     rest = [item for item in ids[clicked:] if item not in added]
     vocabulary = Vocabulary([*ids[:clicked], *kept, *rest])
     for name, values in data.vocabulary.columns.items():
-        before = dict(zip(older.ids, older.columns[name], strict=True)) if name in older.columns else {}
+        before = (
+            dict(zip(older.ids, older.columns[name], strict=True))
+            if name in older.columns
+            else {}
+        )
         known_values: dict[str, Any] = {**before, **dict(zip(ids, values, strict=True))}
         vocabulary.columns[name] = [known_values.get(item) for item in vocabulary.ids]
-    numbers = torch.tensor([0, *(vocabulary.index(item) for item in ids)], dtype=data.test.items.dtype)
+    numbers = torch.tensor(
+        [0, *(vocabulary.index(item) for item in ids)], dtype=data.test.items.dtype
+    )
     test = replace(data.test, items=numbers[data.test.items.long()])
     more = len(added - set(ids[: data.recommendable_items]))
     counts = {
@@ -273,5 +341,9 @@ def fits_together(sessions: SessionDataset) -> bool:
     return (
         len(sessions.items) == sessions.clicks
         and len(sessions.times) == sessions.sessions
-        and (targets is None or not len(targets) or bool(0 < targets[0] <= targets[-1] < sessions.clicks))
+        and (
+            targets is None
+            or not len(targets)
+            or bool(0 < targets[0] <= targets[-1] < sessions.clicks)
+        )
     )

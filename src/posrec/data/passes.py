@@ -35,9 +35,16 @@ def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
     ([0, 2], [4, 4], [0, 2])
     """
     read = dataset.lengths - 1  # [sessions] clicks that have a next one
-    windows = torch.where(read > 0, 1 + ((read - longest).clamp(min=0) + stride - 1) // stride, 0)
-    session = torch.repeat_interleave(torch.arange(dataset.sessions, device=read.device), windows)
-    number = torch.arange(len(session), device=read.device) - (windows.cumsum(0) - windows)[session]
+    windows = torch.where(
+        read > 0, 1 + ((read - longest).clamp(min=0) + stride - 1) // stride, 0
+    )
+    session = torch.repeat_interleave(
+        torch.arange(dataset.sessions, device=read.device), windows
+    )
+    number = (
+        torch.arange(len(session), device=read.device)
+        - (windows.cumsum(0) - windows)[session]
+    )
     begin = number * stride
     clicks = (read[session] - begin).clamp(max=longest)
     skipped = torch.where(number > 0, longest - stride, 0)
@@ -45,12 +52,15 @@ def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
 
 
 def cut_into_batches(clicks: Tensor, most: int) -> Tensor:
-    """Where each batch ends: as many passes of `clicks` [P] as have at most `most` together, at least one.
+    """Where each batch ends: as many passes of `clicks` [P] as have at most `most` together, at
+    least one.
 
     >>> cut_into_batches(torch.tensor([2, 2, 3, 9, 1]), most=5).tolist()
     [2, 3, 4, 5]
     """
-    through, ends, end = clicks.cpu().cumsum(0), [], 0
+    through = clicks.cpu().cumsum(0)
+    ends = []
+    end = 0
     while end < len(through):
         full = most + (int(through[end - 1]) if end else 0)
         end = max(end + 1, int(torch.searchsorted(through, full, right=True)))
@@ -58,9 +68,15 @@ def cut_into_batches(clicks: Tensor, most: int) -> Tensor:
     return torch.tensor(ends, dtype=torch.int64)
 
 
-def collate_passes(dataset: SessionDataset, start: Tensor, clicks: Tensor, width: int) -> SessionBatch:
+def collate_passes(
+    dataset: SessionDataset, start: Tensor, clicks: Tensor, width: int
+) -> SessionBatch:
     """Passes of so many clicks, [B] each, as a batch of this width; tensor operations alone."""
     column = torch.arange(width, device=start.device)
     inside = column < clicks[:, None]
     click = torch.where(inside, start[:, None] + column, start[:, None])
-    return SessionBatch(torch.where(inside, dataset.items[click], PADDING).long(), clicks, every_click=True)
+    return SessionBatch(
+        torch.where(inside, dataset.items[click], PADDING).long(),
+        clicks,
+        every_click=True,
+    )

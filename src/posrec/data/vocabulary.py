@@ -20,12 +20,16 @@ FILE = "vocabulary.json"
 class Vocabulary:
     """The items that a dataset or model knows, with columns (title, category, ...) about them."""
 
-    def __init__(self, ids: Sequence[str], columns: Mapping[str, Sequence[Any]] | None = None) -> None:
+    def __init__(
+        self, ids: Sequence[str], columns: Mapping[str, Sequence[Any]] | None = None
+    ) -> None:
         self.ids = list(ids)
         self.columns = {name: list(values) for name, values in (columns or {}).items()}
         for name, values in self.columns.items():
             if len(values) != len(self.ids):
-                raise ValueError(f"column {name!r} has {len(values)} values for {len(self.ids)} items")
+                raise ValueError(
+                    f"column {name!r} has {len(values)} values for {len(self.ids)} items"
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -61,12 +65,16 @@ class Vocabulary:
 
     def title(self, index: int) -> str:
         """An item's title, or its id if it has none."""
-        item, titles = self.item(index), self.columns.get("title")
+        item = self.item(index)
+        titles = self.columns.get("title")
         return str((titles and titles[index - 1]) or item)
 
     def to_json(self) -> str:
         return json.dumps(
-            {"ids": self.ids, "columns": self.columns}, ensure_ascii=False, separators=(",", ":"), default=str
+            {"ids": self.ids, "columns": self.columns},
+            ensure_ascii=False,
+            separators=(",", ":"),
+            default=str,
         )
 
     @classmethod
@@ -79,11 +87,21 @@ class Vocabulary:
         try:
             found = cls(content["ids"], content["columns"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is not a vocabulary ({error}); prepare the dataset again") from None
+            raise InputError(
+                f"{path} is not a vocabulary ({error}); prepare the dataset again"
+            ) from None
         for number, item in enumerate(found.ids, start=1):
             if type(item) is not str:
-                raise InputError(f"{path}: the id of item {number} is {item!r}, not a text; prepare the dataset again")
+                raise InputError(
+                    f"{path}: the id of item {number} is {item!r}, not a text; prepare the dataset again"
+                )
         if len(found._numbers) != len(found.ids):
-            twice = next(item for number, item in enumerate(found.ids, start=1) if found.index(item) != number)
-            raise InputError(f"{path}: the id {twice!r} occurs twice; prepare the dataset again")
+            twice = next(
+                item
+                for number, item in enumerate(found.ids, start=1)
+                if found.index(item) != number
+            )
+            raise InputError(
+                f"{path}: the id {twice!r} occurs twice; prepare the dataset again"
+            )
         return found

@@ -80,7 +80,11 @@ class ShopCatalogue:
 
     def features(self, item: Numbers) -> tuple[Numbers, ...]:
         """(line, colour, size) of items."""
-        return item // (self.colours * self.sizes), item // self.sizes % self.colours, item % self.sizes
+        return (
+            item // (self.colours * self.sizes),
+            item // self.sizes % self.colours,
+            item % self.sizes,
+        )
 
     @cached_property
     def table(self) -> list[tuple[str, str, str]]:

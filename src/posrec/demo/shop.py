@@ -23,11 +23,18 @@ from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 
 SEED = 2021
-SESSIONS, LONGEST = 40_000, 20
-START, DAYS = 1_767_225_600_000, 28  # from 2026-01-01
-WANDER, RETURN = 0.15, 0.15
-INTENTION, FADING = 0.40, 0.8
-RELATED = np.array([0.5, 0.3, 0.2])  # how likely each of a line's three related lines is
+SESSIONS = 40_000
+LONGEST = 20
+# from 2026-01-01
+START = 1_767_225_600_000
+DAYS = 28
+WANDER = 0.15
+RETURN = 0.15
+INTENTION = 0.40
+FADING = 0.8
+RELATED = np.array(
+    [0.5, 0.3, 0.2]
+)  # how likely each of a line's three related lines is
 CUTOFFS = (5, 10, 20)
 
 
@@ -38,14 +45,18 @@ class Shop:
     catalogue: ShopCatalogue
     popularity: npt.NDArray[np.float64]  # [items]
     related: Numbers  # [lines, 3]
-    companions: Numbers  # [items, 6] the items that the intention of a first item leads to
+    companions: (
+        Numbers  # [items, 6] the items that the intention of a first item leads to
+    )
     companion_weights: npt.NDArray[np.float64]  # [6]
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
         line, _, size = self.catalogue.features(last)
         _, colour, _ = self.catalogue.features(first)
-        return self.catalogue.number(self.related[line], colour[..., None], size[..., None])
+        return self.catalogue.number(
+            self.related[line], colour[..., None], size[..., None]
+        )
 
 
 def behaviours(clicks: int) -> dict[str, float]:
@@ -57,7 +68,12 @@ def behaviours(clicks: int) -> dict[str, float]:
     """
     intention = INTENTION * FADING ** (clicks - 1)
     back = RETURN if clicks > 1 else 0.0
-    return {"intention": intention, "return": back, "wander": WANDER, "drift": 1 - intention - back - WANDER}
+    return {
+        "intention": intention,
+        "return": back,
+        "wander": WANDER,
+        "drift": 1 - intention - back - WANDER,
+    }
 
 
 def return_weights(clicks: int) -> npt.NDArray[np.float64]:
@@ -74,18 +90,33 @@ def open_shop() -> Shop:
     popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.
-    related = np.stack([random.choice(catalogue.lines, 3, replace=False) for _ in range(catalogue.lines)])
+    related = np.stack(
+        [
+            random.choice(catalogue.lines, 3, replace=False)
+            for _ in range(catalogue.lines)
+        ]
+    )
     item = np.arange(catalogue.items)
     line, colour, size = catalogue.features(item)
     other_size = catalogue.number(line, colour, 1 - size)
-    sisters = [catalogue.number(line // 6 * 6 + (line + step) % 6, colour, size) for step in (1, 2, 3, 4, 5)]
+    sisters = [
+        catalogue.number(line // 6 * 6 + (line + step) % 6, colour, size)
+        for step in (1, 2, 3, 4, 5)
+    ]
     companions = np.stack([other_size, *sisters], axis=1)
     weights = np.array([0.37, 0.25, 0.15, 0.1, 0.08, 0.05])
-    return Shop(catalogue, popularity / popularity.sum(), related, companions, weights / weights.sum())
+    return Shop(
+        catalogue,
+        popularity / popularity.sum(),
+        related,
+        companions,
+        weights / weights.sum(),
+    )
 
 
 def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
-    """items [sessions, longest] (-1 after a session's end) and the time of every click, in milliseconds."""
+    """items [sessions, longest] (-1 after a session's end) and the time of every click, in
+    milliseconds."""
     random = np.random.default_rng(SEED + 1)
     lengths = np.minimum(1 + random.geometric(0.26, sessions), LONGEST)
     popular = np.cumsum(shop.popularity)
@@ -98,11 +129,19 @@ def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
     items[:, 0] = wander(sessions)
     for clicks in range(1, LONGEST):
         going = np.flatnonzero(lengths > clicks)
-        first, last = items[going, 0], items[going, clicks - 1]
-        count, chances = len(going), behaviours(clicks)
-        companion = random.choice(len(shop.companion_weights), count, p=shop.companion_weights)
+        first = items[going, 0]
+        last = items[going, clicks - 1]
+        count = len(going)
+        chances = behaviours(clicks)
+        companion = random.choice(
+            len(shop.companion_weights), count, p=shop.companion_weights
+        )
         related = random.choice(len(RELATED), count, p=RELATED)
-        position = random.choice(clicks - 1, count, p=return_weights(clicks)) if clicks > 1 else np.zeros(count, int)
+        position = (
+            random.choice(clicks - 1, count, p=return_weights(clicks))
+            if clicks > 1
+            else np.zeros(count, int)
+        )
         options = {
             "intention": shop.companions[first, companion],
             "return": items[going, position],
@@ -110,7 +149,9 @@ def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
             "drift": shop.drift_to(last, first)[np.arange(count), related],
         }
         behaviour = random.choice(len(chances), count, p=list(chances.values()))
-        items[going, clicks] = np.stack([options[name] for name in chances])[behaviour, np.arange(count)]
+        items[going, clicks] = np.stack([options[name] for name in chances])[
+            behaviour, np.arange(count)
+        ]
     begun = START + random.integers(0, DAYS * 86_400_000, sessions)
     pauses = random.exponential(40_000, items.shape).astype(np.int64) + 1000
     pauses[:, 0] = 0
@@ -124,14 +165,24 @@ def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
         rows = (batch.lengths == clicks).nonzero()[:, 0]
         sessions = batch.items[rows, :clicks].numpy() - 1
         probability = behaviours(clicks)
-        part = torch.from_numpy(shop.popularity * probability["wander"]).repeat(len(rows), 1)
+        part = torch.from_numpy(shop.popularity * probability["wander"]).repeat(
+            len(rows), 1
+        )
 
-        def add(items: Numbers, weights: npt.NDArray[np.float64], part: Tensor = part) -> None:
+        def add(
+            items: Numbers, weights: npt.NDArray[np.float64], part: Tensor = part
+        ) -> None:
             spread = torch.from_numpy(np.broadcast_to(weights, items.shape).copy())
             part.scatter_add_(1, torch.from_numpy(items), spread)
 
-        add(shop.companions[sessions[:, 0]], probability["intention"] * shop.companion_weights)
-        add(shop.drift_to(sessions[:, -1], sessions[:, 0]), probability["drift"] * RELATED)
+        add(
+            shop.companions[sessions[:, 0]],
+            probability["intention"] * shop.companion_weights,
+        )
+        add(
+            shop.drift_to(sessions[:, -1], sessions[:, 0]),
+            probability["drift"] * RELATED,
+        )
         if clicks > 1:
             add(sessions[:, :-1], probability["return"] * return_weights(clicks))
         chances[rows] = part
@@ -141,17 +192,33 @@ def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
 def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
     """The expected Recall, MRR and NDCG of the best possible ranking of the test samples."""
     numbers = {name: number for number, (name, _, _) in enumerate(shop.catalogue.table)}
-    shop_number = torch.tensor([numbers[name] + 1 for name in data.vocabulary.ids], dtype=torch.int32)
-    test = SessionDataset(shop_number[data.test.items.long() - 1], data.test.offsets, data.test.times)
+    shop_number = torch.tensor(
+        [numbers[name] + 1 for name in data.vocabulary.ids], dtype=torch.int32
+    )
+    test = SessionDataset(
+        shop_number[data.test.items.long() - 1], data.test.offsets, data.test.times
+    )
     rank = torch.arange(1, max(CUTOFFS) + 1, dtype=torch.float64)
-    gains = {"recall": torch.ones_like(rank), "mrr": 1 / rank, "ndcg": 1 / torch.log2(rank + 1)}
+    gains = {
+        "recall": torch.ones_like(rank),
+        "mrr": 1 / rank,
+        "ndcg": 1 / torch.log2(rank + 1),
+    }
     totals = torch.zeros(len(gains), len(rank), dtype=torch.float64)
     for start in range(0, len(test), 2048):
         samples = torch.arange(start, min(start + 2048, len(test)))
-        best = next_click_chances(shop, collate(test, samples, LONGEST)).topk(max(CUTOFFS)).values.sum(0)
+        best = (
+            next_click_chances(shop, collate(test, samples, LONGEST))
+            .topk(max(CUTOFFS))
+            .values.sum(0)
+        )
         totals += torch.stack([gain * best for gain in gains.values()])
     means = totals.cumsum(1) / len(test)
-    figures = {f"{name}@{k}": float(means[row, k - 1]) for row, name in enumerate(gains) for k in CUTOFFS}
+    figures = {
+        f"{name}@{k}": float(means[row, k - 1])
+        for row, name in enumerate(gains)
+        for k in CUTOFFS
+    }
     return {"samples": len(test), **figures}
 
 
@@ -164,10 +231,14 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     columns = (session, items[session, click], times[session, click])
     rows = zip(*(column[order].tolist() for column in columns), strict=True)
     folder.mkdir(parents=True, exist_ok=True)
-    clicks = "".join(f"s{session},{names[item]},{time}\n" for session, item, time in rows)
+    clicks = "".join(
+        f"s{session},{names[item]},{time}\n" for session, item, time in rows
+    )
     write_text(folder / "clicks.csv", "session_id,item_id,timestamp\n" + clicks)
     table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows([("item_id", "title", "category"), *shop.catalogue.table])
+    csv.writer(table, lineterminator="\n").writerows(
+        [("item_id", "title", "category"), *shop.catalogue.table]
+    )
     write_text(folder / "items.csv", table.getvalue())
     return folder / "clicks.csv", folder / "items.csv"
 
@@ -176,13 +247,27 @@ def make_demo(folder: str | Path, sessions: int = SESSIONS) -> PreparedDataset:
     """Write the shop's log into `folder`, prepare it in `folder/data`, and store the ceiling."""
     from posrec.data.prepare.pipeline import prepare
 
-    folder, shop = Path(folder), open_shop()
+    folder = Path(folder)
+    shop = open_shop()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder with --out")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
-        raise InputError(f"{folder} exists and is not an earlier demo; name another folder with --out")
+    if (
+        folder.exists()
+        and any(folder.iterdir())
+        and not (folder / "data" / CEILING).exists()
+    ):
+        raise InputError(
+            f"{folder} exists and is not an earlier demo; name another folder with --out"
+        )
     clicks, items = write_log(shop, folder, sessions)
-    data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, progress=SilentProgress())
+    data = prepare(
+        clicks,
+        "csv",
+        folder / "data",
+        items=items,
+        overwrite=True,
+        progress=SilentProgress(),
+    )
     with changing(data.path, CEILING):
         write_json(data.path / CEILING, ceiling(shop, data))
     return data

@@ -17,15 +17,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.encodings.schemes import ENCODINGS, LEARNED, THEORY_ONLY, Scheme, make_encoding
+from posrec.encodings.schemes import (
+    ENCODINGS,
+    LEARNED,
+    THEORY_ONLY,
+    Scheme,
+    make_encoding,
+)
 
-# A true fit leaves a residual under 1e-10, since the slow sinusoids are nearly dependent. The smallest residual of a
-# scheme that is not linear is that of an odd d, whose last sine lacks its cosine: 1e-8 at d = 9. From d = 11 on such a
-# scheme passes as well, since the other slow dimensions can replace the missing cosine.
+# A true fit leaves a residual under 1e-10, since the slow sinusoids are nearly dependent. The
+# smallest residual of a scheme that is not linear is that of an odd d, whose last sine lacks its
+# cosine: 1e-8 at d = 9. From d = 11 on such a scheme passes as well, since the other slow
+# dimensions can replace the missing cosine.
 LINEAR_TOLERANCE = 1e-9
-# Values of a dimension are equal if they differ by at most so many rounding units of its largest one:
-# 1.4e-14 for a sinusoid in float64. The same sine computed twice may differ by one unit; the slowest
-# sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9, far more.
+# Values of a dimension are equal if they differ by at most so many rounding units of its largest
+# one: 1.4e-14 for a sinusoid in float64. The same sine computed twice may differ by one unit; the
+# slowest sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9, far more.
 ROUNDING_UNITS = 64
 
 
@@ -50,7 +57,10 @@ class EncodingTable:
     tolerance: float
 
     def pair(self, first: int, second: int, dimensions: Tensor) -> PositionPair:
-        values = [tuple((self.rows[row] * self.scale)[dimensions].tolist()) for row in (first, second)]
+        values = [
+            tuple((self.rows[row] * self.scale)[dimensions].tolist())
+            for row in (first, second)
+        ]
         return PositionPair(
             positions=(int(self.position[first]), int(self.position[second])),
             lengths=(int(self.length[first]), int(self.length[second])),
@@ -70,7 +80,10 @@ class EncodingTable:
     def sessions(self) -> list[Tensor]:
         """The row numbers of each length 1, 2, ..."""
         # Length l begins after 1 + 2 + .. + (l-1) rows.
-        starts = [(length, length * (length - 1) // 2) for length in range(1, int(self.length[-1]) + 1)]
+        starts = [
+            (length, length * (length - 1) // 2)
+            for length in range(1, int(self.length[-1]) + 1)
+        ]
         return [torch.arange(start, start + length) for length, start in starts]
 
 
@@ -92,7 +105,8 @@ class Awareness:
 
 @dataclass(frozen=True)
 class Linearity:
-    """Whether one matrix M moves the encoding one position on, in every session: P[pos+1] = M P[pos].
+    """Whether one matrix M moves the encoding one position on, in every session: P[pos+1] = M
+    P[pos].
 
     `residual` is the largest error of the least-squares M, relative to each dimension's largest
     value. `trivial` means that any values would have fitted: the rows are all equal, or there are
@@ -129,7 +143,11 @@ class Analysis:
         return self.collision_within_length is None
 
 
-def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int = 70, d: int = 100) -> Analysis:
+def analyse(
+    scheme: str | nn.Module | type[nn.Module] | Scheme,
+    max_length: int = 70,
+    d: int = 100,
+) -> Analysis:
     """Decide awareness, uniqueness and linearity of a scheme for every session up to max_length.
 
     Arguments:
@@ -146,11 +164,17 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
     ((0, 1, 2, 3), (4, 5, 6, 7), True, True)
     """
     if max_length < 2:
-        raise ValueError(f"max_length={max_length}: must be at least 2, since awareness compares lengths")
+        raise ValueError(
+            f"max_length={max_length}: must be at least 2, since awareness compares lengths"
+        )
     with one_thread():
         table = tabulate(build(scheme, max_length, d), max_length)
         every = torch.ones(d, dtype=torch.bool)
-        within = (found for found in (collision(table, rows, every) for rows in table.sessions()) if found)
+        within = (
+            found
+            for found in (collision(table, rows, every) for rows in table.sessions())
+            if found
+        )
         everywhere = collision(table, torch.arange(len(table.rows)), every)
         return Analysis(
             max_length=max_length,
@@ -164,13 +188,17 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
 
 
 # One largest A decides. Equality of slices is equality in each dimension, so A may only hold
-# dimensions that depend on the place alone; call their set A*. Two slices that differ on A also differ
-# on any larger set, so if some A satisfies the definition, A* does. When it fails, a clash for each
-# dimension outside A* and a collision on A* together rule out every A.
+# dimensions that depend on the place alone; call their set A*. Two slices that differ on A also
+# differ on any larger set, so if some A satisfies the definition, A* does. When it fails, a clash
+# for each dimension outside A* and a collision on A* together rule out every A.
 def awareness(table: EncodingTable, place: Tensor) -> Awareness:
     """Definition 3.1 for place = position, 3.2 for place = positions left until the last click."""
-    earliest = earliest_rows(place)  # all rows of a place are compared with that of the shortest session that has it
-    breaks = (table.rows - table.rows[earliest[place]]).abs() > table.tolerance  # [N, d]
+    earliest = earliest_rows(
+        place
+    )  # all rows of a place are compared with that of the shortest session that has it
+    breaks = (
+        table.rows - table.rows[earliest[place]]
+    ).abs() > table.tolerance  # [N, d]
     alone = ~breaks.any(0)
     same = collision(table, earliest, alone) if alone.any() else None
     holds = bool(alone.any()) and same is None
@@ -186,10 +214,14 @@ def awareness(table: EncodingTable, place: Tensor) -> Awareness:
 def earliest_rows(place: Tensor) -> Tensor:
     """[places] the number of the first row of each place; lengths are in order."""
     row = torch.arange(len(place))
-    return torch.full((int(place.max()) + 1,), len(place)).scatter_reduce(0, place, row, "amin")
+    return torch.full((int(place.max()) + 1,), len(place)).scatter_reduce(
+        0, place, row, "amin"
+    )
 
 
-def clashes(table: EncodingTable, breaks: Tensor, reference: Tensor) -> Iterator[PositionPair]:
+def clashes(
+    table: EncodingTable, breaks: Tensor, reference: Tensor
+) -> Iterator[PositionPair]:
     """A small set of pairs that shows every broken dimension; the shortest sessions come first."""
     open_dimensions = breaks.any(0)
     while open_dimensions.any():
@@ -200,13 +232,18 @@ def clashes(table: EncodingTable, breaks: Tensor, reference: Tensor) -> Iterator
 
 def aware_by_pair(table: EncodingTable, place: Tensor) -> bool:
     """The literal order of quantifiers: each two lengths have an A of their own."""
-    by_place = [table.rows[session][place[session].argsort()] for session in table.sessions()]
+    by_place = [
+        table.rows[session][place[session].argsort()] for session in table.sessions()
+    ]
     for longer in by_place:
         confused: dict[bytes, int] = {}
         for shorter in by_place[: len(longer)]:
-            # On the dimensions they share, the shorter session's rows are the longer one's first rows. So all places
-            # differ exactly when none of those rows equals another row of the longer session.
-            shared = ((shorter - longer[: len(shorter)]).abs() <= table.tolerance).all(0)
+            # On the dimensions they share, the shorter session's rows are the longer one's first
+            # rows. So all places differ exactly when none of those rows equals another row of the
+            # longer session.
+            shared = ((shorter - longer[: len(shorter)]).abs() <= table.tolerance).all(
+                0
+            )
             key = bytes(shared.tolist())
             if key not in confused:
                 confused[key] = first_confused(longer[:, shared], table.tolerance)
@@ -221,38 +258,54 @@ def first_confused(rows: Tensor, tolerance: float) -> int:
     return int(same.any(0).nonzero()[0]) if same.any() else len(rows)
 
 
-def collision(table: EncodingTable, among: Tensor, dimensions: Tensor) -> PositionPair | None:
-    """Two of the rows `among` that are equal in all `dimensions`, or None, without comparing every two.
+def collision(
+    table: EncodingTable, among: Tensor, dimensions: Tensor
+) -> PositionPair | None:
+    """Two of the rows `among` that are equal in all `dimensions`, or None, without comparing every
+    two.
 
     Sort the rows by a weighted sum. Equal rows are then some k places apart, and all rows between
     them have sums at least as close. So try k = 1, 2, ... until no two rows at that distance are
     close.
     """
     rows = table.rows[among][:, dimensions]
-    weights = torch.rand(rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0))
-    # Sums of equal rows differ by at most the tolerance times the sum of the weights; twice that, as they are rounded.
+    weights = torch.rand(
+        rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0)
+    )
+    # Sums of equal rows differ by at most the tolerance times the sum of the weights; twice that,
+    # as they are rounded.
     closeness = 2 * table.tolerance * float(weights.sum())
     ordered, order = (rows @ weights).sort(stable=True)
     for apart in range(1, len(among)):
         near = ((ordered[apart:] - ordered[:-apart]) <= closeness).nonzero().flatten()
         if not len(near):
             return None
-        first, second = order[near], order[near + apart]
+        first = order[near]
+        second = order[near + apart]
         equal = ((rows[first] - rows[second]).abs() <= table.tolerance).all(1)
         if equal.any():
-            found = torch.stack([among[first[equal]], among[second[equal]]]).sort(0).values
+            found = (
+                torch.stack([among[first[equal]], among[second[equal]]]).sort(0).values
+            )
             shortest = int(found[1].argmin())
-            return table.pair(int(found[0, shortest]), int(found[1, shortest]), dimensions)
+            return table.pair(
+                int(found[0, shortest]), int(found[1, shortest]), dimensions
+            )
     return None
 
 
 def linearity(table: EncodingTable) -> Linearity:
     here = table.with_successor()
-    before, after = table.rows[here], table.rows[here + 1]
+    before = table.rows[here]
+    after = table.rows[here + 1]
     fit = torch.linalg.lstsq(before, after, driver="gelsd")
     residual = float((before @ fit.solution - after).abs().max())
     different = len(torch.unique((before / LINEAR_TOLERANCE).round(), dim=0))
-    return Linearity(residual <= LINEAR_TOLERANCE, residual, trivial=different <= max(1, int(fit.rank)))
+    return Linearity(
+        residual <= LINEAR_TOLERANCE,
+        residual,
+        trivial=different <= max(1, int(fit.rank)),
+    )
 
 
 def examined_names() -> tuple[str, ...]:
@@ -260,7 +313,9 @@ def examined_names() -> tuple[str, ...]:
     return (*ENCODINGS, *THEORY_ONLY)
 
 
-def build(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d: int) -> nn.Module:
+def build(
+    scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d: int
+) -> nn.Module:
     """The scheme as a float64 module. A learned scheme asked for by name gets a random table."""
     if isinstance(scheme, str) and scheme in THEORY_ONLY:
         return THEORY_ONLY[scheme](d, max_length).double()
@@ -268,18 +323,24 @@ def build(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d
         return copy.deepcopy(make_encoding(scheme, d, max_length)).double().cpu().eval()
     module = make_encoding(scheme, d, max_length).double()
     if scheme in LEARNED:
-        nn.init.normal_(module.get_parameter("table"), generator=torch.Generator().manual_seed(0))
+        nn.init.normal_(
+            module.get_parameter("table"), generator=torch.Generator().manual_seed(0)
+        )
     return module
 
 
 @torch.no_grad()
 def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
     """Call the scheme as a model would, on one whole session of each length."""
-    encoded, positions, lengths = [], [], []
+    encoded = []
+    positions = []
+    lengths = []
     with double_precision():
         for length in range(1, max_length + 1):
             forward = torch.arange(length).unsqueeze(0)
-            encoded.append(scheme(forward, length - 1 - forward, torch.tensor([length]))[0])
+            encoded.append(
+                scheme(forward, length - 1 - forward, torch.tensor([length]))[0]
+            )
             positions.append(forward[0])
             lengths.append(torch.full((length,), length))
     rows = torch.cat(encoded)
@@ -287,10 +348,17 @@ def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
         raise ValueError("the encoding gave a value that is not finite")
     tolerance = ROUNDING_UNITS * torch.finfo(rows.dtype).eps
     largest = rows.double().abs().amax(0)
-    # A dimension that holds only the rounding noise of the others must count as zero, not be scaled up.
+    # A dimension that holds only the rounding noise of the others must count as zero, not be scaled
+    # up.
     overall = float(largest.max()) or 1.0
     scale = torch.where(largest > tolerance * overall, largest, overall)
-    return EncodingTable(rows.double() / scale, scale, torch.cat(positions), torch.cat(lengths), tolerance)
+    return EncodingTable(
+        rows.double() / scale,
+        scale,
+        torch.cat(positions),
+        torch.cat(lengths),
+        tolerance,
+    )
 
 
 @contextmanager

@@ -20,14 +20,17 @@ from torch.nn import functional
 Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def sinusoid(position: Tensor, width: int, step: float, like: Tensor, cosine_first: bool = False) -> Tensor:
+def sinusoid(
+    position: Tensor, width: int, step: float, like: Tensor, cosine_first: bool = False
+) -> Tensor:
     """Interleaved sin and cos of `position / 10000^(i * step)`: [...] -> [..., width].
 
     An odd width leaves out the last cosine. `cosine_first` exchanges dimensions 2i and 2i+1.
     """
     precise = torch.float64 if like.dtype == torch.float64 else torch.float32
     pair = torch.arange((width + 1) // 2, device=position.device, dtype=precise)
-    # Divided as the paper writes it: multiplying by a reciprocal would differ from it in the last digit.
+    # Divided as the paper writes it: multiplying by a reciprocal would differ from it in the last
+    # digit.
     phase = position.unsqueeze(-1).to(precise) / torch.pow(10000.0, pair * step)
     waves = [phase.cos(), phase.sin()] if cosine_first else [phase.sin(), phase.cos()]
     return torch.stack(waves, dim=-1).flatten(-2)[..., :width].to(like.dtype)
@@ -40,7 +43,9 @@ def look_up(table: Tensor, position: Tensor) -> Tensor:
 
 def learned_table(rows: int, d: int) -> nn.Parameter:
     """Uniform in +-1/sqrt(d), as the field initializes every weight of a session model."""
-    return nn.Parameter(torch.empty(rows, d).uniform_(-1 / math.sqrt(d), 1 / math.sqrt(d)))
+    return nn.Parameter(
+        torch.empty(rows, d).uniform_(-1 / math.sqrt(d), 1 / math.sqrt(d))
+    )
 
 
 class Fixed(nn.Module):
@@ -67,7 +72,13 @@ class Learned(nn.Module):
 # P = 0: the base model of section 5.3.
 class NoEncoding(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return torch.zeros(forward.size(0), forward.size(1), self.d, dtype=self.like.dtype, device=forward.device)
+        return torch.zeros(
+            forward.size(0),
+            forward.size(1),
+            self.d,
+            dtype=self.like.dtype,
+            device=forward.device,
+        )
 
 
 # Eq. (1): P[2i] = sin(pos / f(i)), P[2i+1] = cos(pos / f(i)), f(i) = 10000^(2i/d).
@@ -76,15 +87,16 @@ class SPE(Fixed):
         return sinusoid(forward, self.d, 2 / self.d, self.like)
 
 
-# Eq. (4), with the left side's index read as pos: P[2i] = sin((l-pos-1) / f(i)), P[2i+1] = cos((l-pos-1) / f(i)).
+# Eq. (4), with the left side's index read as pos: P[2i] = sin((l-pos-1) / f(i)), P[2i+1] =
+# cos((l-pos-1) / f(i)).
 class RSPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return sinusoid(backward, self.d, 2 / self.d, self.like)
 
 
-# Eq. (5): the first half is sin and cos of pos / f(i), the second of (l-pos-1) / f(i), i in {0, .., d/4 - 1}.
-# f(i) = 10000^(2i/d) as written, so a half covers the fast frequencies only; `over_half=True` spreads the whole range
-# over each half: f(i) = 10000^(2i / (d/2)).
+# Eq. (5): the first half is sin and cos of pos / f(i), the second of (l-pos-1) / f(i), i in {0, ..,
+# d/4 - 1}. f(i) = 10000^(2i/d) as written, so a half covers the fast frequencies only;
+# `over_half=True` spreads the whole range over each half: f(i) = 10000^(2i / (d/2)).
 class DPE(Fixed):
     def __init__(self, d: int, max_length: int = 0, over_half: bool = False) -> None:
         super().__init__(d)
@@ -97,7 +109,8 @@ class DPE(Fixed):
         return torch.cat([from_first, from_last], dim=-1)
 
 
-# Eq. (17): P[2i] = sin(pos / f(i)) + cos((l-pos-1) / f(i)), P[2i+1] = cos(pos / f(i)) + sin((l-pos-1) / f(i)).
+# Eq. (17): P[2i] = sin(pos / f(i)) + cos((l-pos-1) / f(i)), P[2i+1] = cos(pos / f(i)) +
+# sin((l-pos-1) / f(i)).
 class ASPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         exchanged = sinusoid(backward, self.d, 2 / self.d, self.like, cosine_first=True)
@@ -109,14 +122,19 @@ class TwoDimensionalSPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         half = self.d // 2
         of_position = sinusoid(forward, half, 4 / self.d, self.like)
-        of_length = sinusoid(length.unsqueeze(1).expand_as(forward), self.d - half, 4 / self.d, self.like)
+        of_length = sinusoid(
+            length.unsqueeze(1).expand_as(forward), self.d - half, 4 / self.d, self.like
+        )
         return torch.cat([of_position, of_length], dim=-1)
 
 
-# Section 3.4, for the theory only: Eq. (1) + Eq. (4), the plain sum, which is symmetric within a session.
+# Section 3.4, for the theory only: Eq. (1) + Eq. (4), the plain sum, which is symmetric within a
+# session.
 class SumOfSPEAndRSPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return sinusoid(forward, self.d, 2 / self.d, self.like) + sinusoid(backward, self.d, 2 / self.d, self.like)
+        return sinusoid(forward, self.d, 2 / self.d, self.like) + sinusoid(
+            backward, self.d, 2 / self.d, self.like
+        )
 
 
 # Section 5.3, no equation given; Eq. (1) with a learned table: P = Embed[pos].
@@ -131,8 +149,8 @@ class LRPE(Learned):
         return look_up(self.table, backward)
 
 
-# Eq. (6): the first half is Embed[pos], the second Embed[l-pos-1]. One table of width d, each half with its own
-# columns: "the same number of parameters" as LPE (section 5.3).
+# Eq. (6): the first half is Embed[pos], the second Embed[l-pos-1]. One table of width d, each half
+# with its own columns: "the same number of parameters" as LPE (section 5.3).
 class LDPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         from_first = look_up(self.table[:, : self.first_half], forward)
@@ -140,35 +158,50 @@ class LDPE(Learned):
         return torch.cat([from_first, from_last], dim=-1)
 
 
-# Section 5.3, no equation given; Eq. (17) with a learned table: P = Embed[pos] + exchange(Embed[l-pos-1]), where
-# exchange swaps columns 2i and 2i+1 (an odd d keeps its last). Without it the sum would be symmetric within a session.
+# Section 5.3, no equation given; Eq. (17) with a learned table: P = Embed[pos] +
+# exchange(Embed[l-pos-1]), where exchange swaps columns 2i and 2i+1 (an odd d keeps its last).
+# Without it the sum would be symmetric within a session.
 class ALPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         paired = self.d - self.d % 2
-        swapped = self.table[:, :paired].reshape(-1, paired // 2, 2).flip(-1).flatten(1)  # [rows, d/2, 2] -> [rows, d]
+        swapped = (
+            self.table[:, :paired].reshape(-1, paired // 2, 2).flip(-1).flatten(1)
+        )  # [rows, d/2, 2] -> [rows, d]
         exchanged = torch.cat([swapped, self.table[:, paired:]], dim=1)
         return look_up(self.table, forward) + look_up(exchanged, backward)
 
 
-# Section 5.3, no equation given; Eq. (24) with a learned table: the first half is Embed[pos], the second Embed[l-1].
+# Section 5.3, no equation given; Eq. (24) with a learned table: the first half is Embed[pos], the
+# second Embed[l-1].
 class TwoDimensionalLPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         of_position = look_up(self.table[:, : self.first_half], forward)
-        of_length = look_up(self.table[:, self.first_half :], length - 1).unsqueeze(1).expand(-1, forward.size(1), -1)
+        of_length = (
+            look_up(self.table[:, self.first_half :], length - 1)
+            .unsqueeze(1)
+            .expand(-1, forward.size(1), -1)
+        )
         return torch.cat([of_position, of_length], dim=-1)
 
 
-# Eq. (3): A = X_i W_qry W_key' X_j' + g(P_ij). Nothing is added to the item vectors; attention adds g(P_ij), one
-# learned number for each head and each offset forward[j] - forward[i]. Offsets past an end of the table read that end.
+# Eq. (3): A = X_i W_qry W_key' X_j' + g(P_ij). Nothing is added to the item vectors; attention adds
+# g(P_ij), one learned number for each head and each offset forward[j] - forward[i]. Offsets past an
+# end of the table read that end.
 class RPE(NoEncoding):
     def __init__(self, d: int, max_length: int, heads: int = 1) -> None:
         super().__init__(d)
         self.farthest = max_length - 1
-        self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # initially no preference
+        self.table = nn.Parameter(
+            torch.zeros(2 * max_length - 1, heads)
+        )  # initially no preference
 
-    def attention_bias(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    def attention_bias(
+        self, forward: Tensor, backward: Tensor, length: Tensor
+    ) -> Tensor:
         """[B, heads, L, L], to be added to the attention scores of queries i and keys j."""
-        offset = forward.unsqueeze(1) - forward.unsqueeze(2)  # [B, L, L]: forward[j] - forward[i]
+        offset = forward.unsqueeze(1) - forward.unsqueeze(
+            2
+        )  # [B, L, L]: forward[j] - forward[i]
         return look_up(self.table, offset + self.farthest).permute(0, 3, 1, 2)
 
 
@@ -186,8 +219,16 @@ ENCODINGS: dict[str, type[nn.Module]] = {
     "2dlpe": TwoDimensionalLPE,
     "rpe": RPE,
 }
-LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # the schemes whose `table` is the encoding itself
-THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined by the theory, not available to models
+LEARNED = (
+    "lpe",
+    "lrpe",
+    "ldpe",
+    "alpe",
+    "2dlpe",
+)  # the schemes whose `table` is the encoding itself
+THEORY_ONLY: dict[str, type[nn.Module]] = {
+    "sum": SumOfSPEAndRSPE
+}  # examined by the theory, not available to models
 
 
 class OwnScheme(nn.Module):
@@ -225,9 +266,14 @@ class OwnEncoding(str):
 
 
 def make_encoding(
-    scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, heads: int = 1, **options: int
+    scheme: str | nn.Module | type[nn.Module] | Scheme,
+    d: int,
+    max_length: int,
+    heads: int = 1,
+    **options: int,
 ) -> nn.Module:
-    """Make a positional encoding that is called as `encoding(forward, backward, length) -> [B, L, d]`.
+    """Make a positional encoding that is called as `encoding(forward, backward, length) -> [B, L,
+    d]`.
 
     Arguments:
         scheme: A name of ENCODINGS, or a function, module or module class of one's own. A name or a
@@ -249,34 +295,59 @@ def make_encoding(
         return make_own(scheme, d, max_length)
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
-            raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own")
+            raise ValueError(
+                f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own"
+            )
         if scheme == "rpe":
             return RPE(d, max_length, heads, **options)
         return ENCODINGS[scheme](d, max_length, **options)
     module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
     own = module if isinstance(module, nn.Module) else OwnScheme(module)
-    device = next((tensor.device for tensor in [*own.parameters(), *own.buffers()]), torch.device("cpu"))
+    device = next(
+        (tensor.device for tensor in [*own.parameters(), *own.buffers()]),
+        torch.device("cpu"),
+    )
     with torch.no_grad():
-        encoded = own(*(torch.tensor(value, device=device) for value in ([[0, 1]], [[1, 0]], [2])))
-    if not isinstance(encoded, Tensor) or encoded.shape != (1, 2, d) or not encoded.is_floating_point():
-        seen = f"{encoded.dtype} {tuple(encoded.shape)}" if isinstance(encoded, Tensor) else type(encoded).__name__
-        raise ValueError(f"the encoding gave {seen} for one session of 2 clicks; it must give floats of (1, 2, {d})")
+        encoded = own(
+            *(torch.tensor(value, device=device) for value in ([[0, 1]], [[1, 0]], [2]))
+        )
+    if (
+        not isinstance(encoded, Tensor)
+        or encoded.shape != (1, 2, d)
+        or not encoded.is_floating_point()
+    ):
+        seen = (
+            f"{encoded.dtype} {tuple(encoded.shape)}"
+            if isinstance(encoded, Tensor)
+            else type(encoded).__name__
+        )
+        raise ValueError(
+            f"the encoding gave {seen} for one session of 2 clicks; it must give floats of (1, 2, {d})"
+        )
     return own
 
 
 def make_own(encoding: OwnEncoding, d: int, max_length: int) -> nn.Module:
     """As `make_encoding`; a module is copied, so that every model starts with the same weights."""
-    scheme = copy.deepcopy(encoding.scheme) if isinstance(encoding.scheme, nn.Module) else encoding.scheme
+    scheme = (
+        copy.deepcopy(encoding.scheme)
+        if isinstance(encoding.scheme, nn.Module)
+        else encoding.scheme
+    )
     try:
         made = make_encoding(scheme, d, max_length)
     except ValueError as error:
         raise ValueError(f"encoding {encoding}: {error}") from None
     except Exception as error:  # the user's own code may raise anything
-        raise ValueError(f"encoding {encoding} failed: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"encoding {encoding} failed: {type(error).__name__}: {error}"
+        ) from error
     return made if isinstance(made, OwnScheme) else OwnScheme(made)
 
 
-def attention_bias(encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor | None:
+def attention_bias(
+    encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor
+) -> Tensor | None:
     """What an attention layer adds to its scores: [B, heads, L, L], or None."""
     own: Scheme | None = getattr(encoding, "attention_bias", None)
     return None if own is None else own(forward, backward, length)

@@ -18,11 +18,22 @@ import numpy.typing as npt
 import polars as pl
 
 from posrec.errors import InputError, plural
-from posrec.evaluation.significance import LEVEL, always_valid, influences, margin, standard_error
+from posrec.evaluation.significance import (
+    LEVEL,
+    always_valid,
+    influences,
+    margin,
+    standard_error,
+)
 
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
 # Each measure, and what it is divided by.
-MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
+MEASURES = {
+    "clicks": "answers",
+    "carts": "visitors",
+    "purchases": "visitors",
+    "value": "visitors",
+}
 POWER = 0.8416  # the normal quantile of 80 %: the chance that the visitors who are asked for will be enough
 FORESEEABLE = 1000  # times as many visitors: beyond that no number is given
 WEEKS = 28  # days before a day, whose range it is compared with
@@ -47,7 +58,11 @@ class Ratio:
     interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        return short(self.mean) + ("" if self.interval is None else " ({} to {})".format(*map(short, self.interval)))
+        return short(self.mean) + (
+            ""
+            if self.interval is None
+            else " ({} to {})".format(*map(short, self.interval))
+        )
 
 
 @dataclass(frozen=True)
@@ -74,11 +89,15 @@ class Difference:
     lower: str
     higher_mean: float
     lower_mean: float
-    interval: tuple[float, float] | None  # of the higher figure minus the lower; None where all visitors are alike
+    interval: (
+        tuple[float, float] | None
+    )  # of the higher figure minus the lower; None where all visitors are alike
     p: float  # corrected for the number of pairs of runs
     visitors: int
     visitors_of_both: int  # who had answers of both runs
-    more_visitors: int | None  # about as many show a difference of this size; None for very many
+    more_visitors: (
+        int | None
+    )  # about as many show a difference of this size; None for very many
     since: str
     until: str
 
@@ -88,7 +107,11 @@ class Difference:
 
     def sentence(self) -> str:
         figures = f"{short(self.higher_mean)} {per_unit(self.measure)} against {short(self.lower_mean)}"
-        days = f"from {self.since} to {self.until}" if self.since < self.until else f"on {self.since}"
+        days = (
+            f"from {self.since} to {self.until}"
+            if self.since < self.until
+            else f"on {self.since}"
+        )
         counted = f"{plural(self.visitors, 'visitor')} {days}"
         if not self.higher_mean:
             return f"It can't be told yet which run is better: no {self.measure} of {counted} are reported."
@@ -103,9 +126,7 @@ class Difference:
         if self.interval is None:
             return f"{start} It takes more visitors."
         if self.more_visitors is None:
-            return (
-                f"{start} It would take more than {FORESEEABLE:,} times as many visitors to show so small a difference."
-            )
+            return f"{start} It would take more than {FORESEEABLE:,} times as many visitors to show so small a difference."
         return f"{start} If the difference stays as it is, about {self.more_visitors:,} more visitors will show it."
 
 
@@ -148,12 +169,24 @@ class ClickThrough:
     """
 
     def __init__(self, rows: pl.DataFrame, since: date | None = None) -> None:
-        keys, total_rows = ["answer", "item"], len(rows)
+        keys = ["answer", "item"]
+        total_rows = len(rows)
         rows = rows.filter("signed")
         self.unsigned = total_rows - len(rows)
-        shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
-        counts = [(pl.col("event") == event).any().alias(name) for event, name in COUNTED.items()]
-        later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(*counts, pl.col("value").max())
+        shown = (
+            rows.filter(pl.col("event") == "shown")
+            .sort("time")
+            .unique(keys, keep="first", maintain_order=True)
+        )
+        counts = [
+            (pl.col("event") == event).any().alias(name)
+            for event, name in COUNTED.items()
+        ]
+        later = (
+            rows.filter(pl.col("event") != "shown")
+            .group_by(keys)
+            .agg(*counts, pl.col("value").max())
+        )
         self.unmatched = len(later.join(shown, on=keys, how="anti"))
         impressions = (
             shown.drop("value", "event", "signed")
@@ -161,29 +194,50 @@ class ClickThrough:
             .with_columns(
                 pl.col(*COUNTED.values()).fill_null(value=False),
                 visitor=pl.coalesce("visitor", "session"),
-                day=pl.from_epoch(pl.col("time").first().over("answer"), time_unit="ms").dt.strftime("%Y-%m-%d"),
-                explored=pl.when("explored").then(pl.lit("new items")).otherwise(pl.lit("other items")),
+                day=pl.from_epoch(
+                    pl.col("time").first().over("answer"), time_unit="ms"
+                ).dt.strftime("%Y-%m-%d"),
+                explored=pl.when("explored")
+                .then(pl.lit("new items"))
+                .otherwise(pl.lit("other items")),
             )
         )
-        self.impressions = impressions if since is None else impressions.filter(pl.col("day") >= since.isoformat())
+        self.impressions = (
+            impressions
+            if since is None
+            else impressions.filter(pl.col("day") >= since.isoformat())
+        )
         if not len(self.impressions):
             start = "" if since is None else f" since {since}"
-            unsigned = f" ({self.unsigned:,} rows are of answers that the server did not give)" if self.unsigned else ""
+            unsigned = (
+                f" ({self.unsigned:,} rows are of answers that the server did not give)"
+                if self.unsigned
+                else ""
+            )
             raise InputError(
                 f"the feedback has no event 'shown'{start}, so there is nothing that clicks could be a share of"
                 + unsigned
             )
-        self.without_visitor = len(self.answers.filter(pl.col("visitor") == pl.col("answer")))
-        self.without_value = len(self.impressions.filter(pl.col("purchases") & pl.col("value").is_null()))
+        self.without_visitor = len(
+            self.answers.filter(pl.col("visitor") == pl.col("answer"))
+        )
+        self.without_value = len(
+            self.impressions.filter(pl.col("purchases") & pl.col("value").is_null())
+        )
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        return self.parts_of_answers("name", "run", "day").with_columns(all=pl.lit("all"))
+        return self.parts_of_answers("name", "run", "day").with_columns(
+            all=pl.lit("all")
+        )
 
     def parts_of_answers(self, *by: str) -> pl.DataFrame:
         """A row for each answer and value of the columns `by`."""
-        first, sums = pl.col("time", "visitor").first(), (pl.len().alias("shown"), pl.col(*MEASURES).sum())
-        return self.impressions.group_by("answer", *by, maintain_order=True).agg(first, *sums)
+        first = pl.col("time", "visitor").first()
+        sums = (pl.len().alias("shown"), pl.col(*MEASURES).sum())
+        return self.impressions.group_by("answer", *by, maintain_order=True).agg(
+            first, *sums
+        )
 
     def by(self, column: str) -> list[Group]:
         """By run (`name`), `day`, `rank`, or `explored`: new items that `explore` added."""
@@ -194,26 +248,43 @@ class ClickThrough:
 
     def fingerprints(self) -> dict[str, list[str]]:
         """Of the runs that were served under a name, the latest last."""
-        latest = self.answers.group_by("name", "run").agg(pl.col("time").max()).sort("time")
+        latest = (
+            self.answers.group_by("name", "run").agg(pl.col("time").max()).sort("time")
+        )
         return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
         """Of every two runs shown at the same time, with a level for all pairs (Bonferroni)."""
         names = self.answers["name"].unique().sort().to_list()
-        pairs = [(pair, shown_together(self.answers, pair)) for pair in combinations(names, 2)]
-        compared = [(pair, answers) for pair, answers in pairs if answers["name"].n_unique() == 2]
-        return [difference(answers, measure, *pair, pairs=len(compared)) for pair, answers in compared]
+        pairs = [
+            (pair, shown_together(self.answers, pair))
+            for pair in combinations(names, 2)
+        ]
+        compared = [
+            (pair, answers)
+            for pair, answers in pairs
+            if answers["name"].n_unique() == 2
+        ]
+        return [
+            difference(answers, measure, *pair, pairs=len(compared))
+            for pair, answers in compared
+        ]
 
     def as_json(self, measure: str = "clicks") -> dict[str, Any]:
-        days, fingerprints = self.by("day"), self.fingerprints()
+        days = self.by("day")
+        fingerprints = self.fingerprints()
         return {
             "total": asdict(self.total()),
-            "by_run": [{**asdict(run), "fingerprints": fingerprints[run.group]} for run in self.by("name")],
+            "by_run": [
+                {**asdict(run), "fingerprints": fingerprints[run.group]}
+                for run in self.by("name")
+            ],
             "by_rank": [asdict(rank) for rank in self.by("rank")],
             "by_explored": [asdict(items) for items in self.by("explored")],
             "by_day": [asdict(day) for day in days],
             "differences": [
-                {**asdict(one), "better": one.better, "sentence": one.sentence()} for one in self.differences(measure)
+                {**asdict(one), "better": one.better, "sentence": one.sentence()}
+                for one in self.differences(measure)
             ],
             "unusual_days": [asdict(day) for day in unusual_days(days, measure)],
             "unmatched": self.unmatched,
@@ -226,7 +297,9 @@ class ClickThrough:
 def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
     """A row for each visitor and value of the column `by`, sorted by the latter."""
     counts = (pl.len().alias("answers"), pl.lit(1).alias("visitors"))
-    totals = answers.group_by(by, "visitor", maintain_order=True).agg(*counts, pl.col("shown", *MEASURES).sum())
+    totals = answers.group_by(by, "visitor", maintain_order=True).agg(
+        *counts, pl.col("shown", *MEASURES).sum()
+    )
     return totals.sort(by, maintain_order=True)
 
 
@@ -234,7 +307,10 @@ def groups(answers: pl.DataFrame, by: str) -> list[Group]:
     """The figures of the answers by their value in the column `by`, sorted by it."""
     result = []
     for (group,), own in visitor_totals(answers, by).group_by(by, maintain_order=True):
-        ratios = {measure: ratio(*columns(own, measure, unit)) for measure, unit in MEASURES.items()}
+        ratios = {
+            measure: ratio(*columns(own, measure, unit))
+            for measure, unit in MEASURES.items()
+        }
         sums = own.select(pl.exclude(by, "visitor").sum()).row(0, named=True)
         result.append(Group(str(group), **sums, ratios=ratios))
     return result
@@ -253,7 +329,8 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
     >>> ratio(np.array([2.0, 0.0, 1.0]), np.array([4.0, 2.0, 4.0])).mean
     0.3
     """
-    units, mean = len(sums), float(sums.sum() / counts.sum())
+    units = len(sums)
+    mean = float(sums.sum() / counts.sum())
     if not sums.any():
         return Ratio(0.0, (0.0, 1 - (LEVEL / 2) ** (1 / units)))
     if units == 1:
@@ -264,24 +341,40 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
 
 def shown_together(answers: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """The answers of two runs while both were shown."""
-    times = [answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names]
-    first, last = max(time.min() for time in times), min(time.max() for time in times)
-    return answers.filter(pl.col("name").is_in(names), pl.col("time").is_between(first, last))
+    times = [
+        answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names
+    ]
+    first = max(time.min() for time in times)
+    last = min(time.max() for time in times)
+    return answers.filter(
+        pl.col("name").is_in(names), pl.col("time").is_between(first, last)
+    )
 
 
-def difference(answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1) -> Difference:
+def difference(
+    answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1
+) -> Difference:
     """Of two runs, one of so many pairs. A visitor whom both answered is one independent unit."""
     totals = visitor_totals(answers, "name")
     runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
-    data = {name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()}
-    means = {name: float(sums.sum() / counts.sum()) for name, (sums, counts) in data.items()}
+    data = {
+        name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()
+    }
+    means = {
+        name: float(sums.sum() / counts.sum()) for name, (sums, counts) in data.items()
+    }
     lower, higher = sorted(runs, key=means.__getitem__)
     signed = [
         runs[name].select("visitor", influence=sign * influences(*data[name]))
         for name, sign in ((higher, 1), (lower, -1))
     ]
-    by_visitor = pl.concat(signed).group_by("visitor", maintain_order=True).agg(pl.col("influence").sum())
-    error, visitors = standard_error(*columns(by_visitor, "influence")), len(by_visitor)
+    by_visitor = (
+        pl.concat(signed)
+        .group_by("visitor", maintain_order=True)
+        .agg(pl.col("influence").sum())
+    )
+    error = standard_error(*columns(by_visitor, "influence"))
+    visitors = len(by_visitor)
     gap = means[higher] - means[lower]
     p, half = always_valid(gap, error, visitors, LEVEL / pairs)
     return Difference(
@@ -300,14 +393,20 @@ def difference(answers: pl.DataFrame, measure: str, first: str, second: str, pai
     )
 
 
-def more_units(difference: float, error: float, units: int, level: float = LEVEL) -> int | None:
+def more_units(
+    difference: float, error: float, units: int, level: float = LEVEL
+) -> int | None:
     """How many more units will show this difference in four cases of five; None if too many.
 
     An error falls with the square root of the number of units.
     """
     for times in np.geomspace(1, FORESEEABLE, 300):
         smaller = error / math.sqrt(times)
-        if difference >= always_valid(difference, smaller, int(units * times), level)[1] + POWER * smaller:
+        if (
+            difference
+            >= always_valid(difference, smaller, int(units * times), level)[1]
+            + POWER * smaller
+        ):
             return rounded(units * float(times - 1))
     return None
 
@@ -328,8 +427,11 @@ def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]
     Days with less than a quarter of the median day's visitors are not part of a range.
     """
     by_date = {date.fromisoformat(day.group): day for day in days}
-    first, unusual = min(by_date), []
-    for today in (first + timedelta(number) for number in range((max(by_date) - first).days + 1)):
+    first = min(by_date)
+    unusual = []
+    for today in (
+        first + timedelta(number) for number in range((max(by_date) - first).days + 1)
+    ):
         if today not in by_date:
             unusual.append(UnusualDay(today.isoformat(), measure))
             continue
@@ -341,5 +443,9 @@ def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]
         if len(rates) < FEWEST_DAYS or rate.interval is None:
             continue
         if rate.interval[1] < min(rates) or rate.interval[0] > max(rates):
-            unusual.append(UnusualDay(today.isoformat(), measure, rate, min(rates), max(rates), len(rates)))
+            unusual.append(
+                UnusualDay(
+                    today.isoformat(), measure, rate, min(rates), max(rates), len(rates)
+                )
+            )
     return unusual

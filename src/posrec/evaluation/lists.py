@@ -44,14 +44,18 @@ def group_diversity(top: Tensor, groups: Tensor) -> Tensor:
 def serendipity(top: Tensor, targets: Tensor, clicks: Tensor) -> Tensor:
     """The share of targets that are in their list and not among the K most clicked items."""
     hit = (top == targets[:, None]).any(1)
-    expected = (clicks[1:].topk(min(top.shape[1], len(clicks) - 1)).indices + 1)[None] == targets[:, None]
+    expected = (clicks[1:].topk(min(top.shape[1], len(clicks) - 1)).indices + 1)[
+        None
+    ] == targets[:, None]
     return (hit & ~expected.any(1)).double().mean()
 
 
 def revenue(top: Tensor, targets: Tensor, prices: Tensor) -> Tensor:
     """The mean price of a target that is in its list, else 0; prices [n + 1] by number."""
     hit = (top == targets[:, None]).any(1)
-    worth = prices[torch.where(hit, targets, 0)]  # a target may be an item that was never in training
+    worth = prices[
+        torch.where(hit, targets, 0)
+    ]  # a target may be an item that was never in training
     return torch.where(hit, worth.nan_to_num(0.0), 0.0).mean()
 
 
@@ -64,11 +68,16 @@ def list_metrics(
 ) -> dict[str, float]:
     """Every metric whose needs are met: item vectors, or a column `category` or `price`."""
     k = top.shape[1]
-    found = {"novelty": novelty(top, clicks), "serendipity": serendipity(top, targets, clicks)}
+    found = {
+        "novelty": novelty(top, clicks),
+        "serendipity": serendipity(top, targets, clicks),
+    }
     if vectors is not None and k > 1:
         found["diversity"] = vector_diversity(top, vectors)
     if "category" in columns and k > 1:
-        found["category_diversity"] = group_diversity(top, numbered(columns["category"], len(clicks)))
+        found["category_diversity"] = group_diversity(
+            top, numbered(columns["category"], len(clicks))
+        )
     if (prices := as_prices(columns.get("price"), len(clicks))) is not None:
         found["revenue"] = revenue(top, targets, prices)
     return {f"{name}@20": float(value) for name, value in found.items()}
@@ -77,7 +86,10 @@ def list_metrics(
 def numbered(values: Sequence[Any], size: int) -> Tensor:
     """[size] equal for equal values; an item without a value is a group of its own."""
     codes: dict[str, int] = {}
-    groups = [-1 - place if one is None else codes.setdefault(str(one), len(codes)) for place, one in enumerate(values)]
+    groups = [
+        -1 - place if one is None else codes.setdefault(str(one), len(codes))
+        for place, one in enumerate(values)
+    ]
     return torch.tensor([-size - 1, *groups][:size])
 
 

@@ -30,8 +30,11 @@ def ranks_of(scores: Tensor, targets: Tensor) -> Tensor:
     items = scores.shape[1]
     reachable = (targets >= 1) & (targets <= items)
     of_target = scores.gather(1, (targets - 1).clamp(0, items - 1)[:, None])
-    # All but the smaller ones, not the greater or equal ones: a score that is not a number counts against the target.
-    smaller = (scores < of_target).sum(1, dtype=torch.int32)  # int32: a third faster to add up than int64
+    # All but the smaller ones, not the greater or equal ones: a score that is not a number counts
+    # against the target.
+    smaller = (scores < of_target).sum(
+        1, dtype=torch.int32
+    )  # int32: a third faster to add up than int64
     found = reachable & of_target[:, 0].isfinite()
     return torch.where(found, items - smaller.long(), max(items, *CUTOFFS) + 1)
 
@@ -57,7 +60,11 @@ def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
 
 
 def rank_metrics(ranks: Tensor) -> dict[str, float]:
-    return {f"{name}@{k}": float(gains(ranks, name, k).mean()) for name in GAINS for k in CUTOFFS}
+    return {
+        f"{name}@{k}": float(gains(ranks, name, k).mean())
+        for name in GAINS
+        for k in CUTOFFS
+    }
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -72,9 +79,15 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values, columns = scores.topk(k)
         return values, columns
     whole = blocks * block
-    best = scores[:, :whole].view(-1, blocks, block).amax(2).topk(k, sorted=False).indices  # [B, k] blocks
-    inside = (best[..., None] * block + torch.arange(block, device=scores.device)).flatten(1)  # [B, k * block] columns
-    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(scores.shape[0], -1)
+    best = (
+        scores[:, :whole].view(-1, blocks, block).amax(2).topk(k, sorted=False).indices
+    )  # [B, k] blocks
+    inside = (
+        best[..., None] * block + torch.arange(block, device=scores.device)
+    ).flatten(1)  # [B, k * block] columns
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(
+        scores.shape[0], -1
+    )
     columns = torch.cat([inside, rest], dim=1)
     values, place = scores.gather(1, columns).topk(k)
     return values, columns.gather(1, place)

@@ -53,15 +53,25 @@ def compare_paired(first: "Tensor", second: "Tensor", session: "Tensor") -> Comp
     import torch
 
     if first.shape != second.shape or first.shape != session.shape:
-        raise ValueError(f"{len(first)}, {len(second)} and {len(session)} samples: a paired test needs the same ones")
+        raise ValueError(
+            f"{len(first)}, {len(second)} and {len(session)} samples: a paired test needs the same ones"
+        )
     _, number = session.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     sessions = int(number.max()) + 1
-    sums = torch.zeros(sessions, dtype=torch.float64).index_add(0, number, (first - second).double())
+    sums = torch.zeros(sessions, dtype=torch.float64).index_add(
+        0, number, (first - second).double()
+    )
     counts = torch.bincount(number, minlength=sessions).double()
     difference = float(sums.sum() / counts.sum())
     error = standard_error(influences(sums, counts))
     half = margin(error, math.inf)
-    return Comparison(difference, difference - half, difference + half, two_sided_p(difference, error), error)
+    return Comparison(
+        difference,
+        difference - half,
+        difference + half,
+        two_sided_p(difference, error),
+        error,
+    )
 
 
 def influences(sums: Array, counts: Array) -> Array:
@@ -86,12 +96,16 @@ def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> f
     """
     if error == 0:
         return 1.0 if difference == 0 else 0.0
-    from scipy.special import stdtr  # scipy.stats has the same, and its import takes a second
+    from scipy.special import (
+        stdtr,
+    )  # scipy.stats has the same, and its import takes a second
 
     return 2 * float(stdtr(freedom, -abs(difference / error)))
 
 
-def always_valid(difference: float, error: float, units: int, level: float = LEVEL) -> tuple[float, float]:
+def always_valid(
+    difference: float, error: float, units: int, level: float = LEVEL
+) -> tuple[float, float]:
     """p of a difference over so many units, and half its interval, however often one looks.
 
     It is Robbins' mixture (1970) of the likelihood ratios over all sizes of the difference
@@ -118,20 +132,24 @@ def margin(error: float, freedom: float) -> float:
 
 
 def welch(errors: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(standard error, degrees of freedom) of independent sources -> those of their sum (Welch, 1947).
+    """(standard error, degrees of freedom) of independent sources -> those of their sum (Welch,
+    1947).
 
     scipy has this for two samples only; here a third source is the error over sessions.
     """
     variance = sum(error**2 for error, _ in errors)
     if variance == 0:
         return 0.0, math.inf
-    return math.sqrt(variance), variance**2 / sum(error**4 / freedom for error, freedom in errors if error)
+    return math.sqrt(variance), variance**2 / sum(
+        error**4 / freedom for error, freedom in errors if error
+    )
 
 
 def holm(p_values: list[float]) -> list[float]:
     """p-values corrected for many comparisons (Holm, 1979), in the order given."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    corrected, largest = [0.0] * len(p_values), 0.0
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
     for place, index in enumerate(order):
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
         corrected[index] = largest

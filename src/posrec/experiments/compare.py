@@ -17,7 +17,13 @@ from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import groups_of_samples, metrics_by_group
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING, gains
-from posrec.evaluation.significance import LEVEL, Comparison, compare_paired, holm, session_of_samples
+from posrec.evaluation.significance import (
+    LEVEL,
+    Comparison,
+    compare_paired,
+    holm,
+    session_of_samples,
+)
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import fit_run
@@ -50,13 +56,19 @@ class PairedTest:
     def verdict(self) -> str:
         if self.corrected >= LEVEL:
             return "no difference shown"
-        return f"{self.first if self.comparison.difference > 0 else self.second} is better"
+        return (
+            f"{self.first if self.comparison.difference > 0 else self.second} is better"
+        )
 
     def exchanged(self) -> "PairedTest":
         """The same test with the second model first."""
         tested = self.comparison
-        comparison = replace(tested, difference=-tested.difference, low=-tested.high, high=-tested.low)
-        return PairedTest(self.second, self.first, self.metric, comparison, self.corrected)
+        comparison = replace(
+            tested, difference=-tested.difference, low=-tested.high, high=-tested.low
+        )
+        return PairedTest(
+            self.second, self.first, self.metric, comparison, self.corrected
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,7 +91,10 @@ class ComparisonResult:
 
     def __repr__(self) -> str:
         name = "{}@{}".format(*TESTED[0])
-        figures = ", ".join(f"{model} {100 * metrics[name]:.2f}" for model, metrics in self.metrics.items())
+        figures = ", ".join(
+            f"{model} {100 * metrics[name]:.2f}"
+            for model, metrics in self.metrics.items()
+        )
         return f"ComparisonResult({name}: {figures})"
 
     def pairs_with_best(self) -> list[PairedTest]:
@@ -87,20 +102,32 @@ class ComparisonResult:
         with_best = []
         for metric in dict.fromkeys(pair.metric for pair in self.pairs):
             best = max(self.metrics, key=lambda model: self.metrics[model][metric])
-            of_best = [one for one in self.pairs if one.metric == metric and best in (one.first, one.second)]
-            with_best += [one if one.first == best else one.exchanged() for one in of_best]
+            of_best = [
+                one
+                for one in self.pairs
+                if one.metric == metric and best in (one.first, one.second)
+            ]
+            with_best += [
+                one if one.first == best else one.exchanged() for one in of_best
+            ]
         return with_best
 
     def conclusion(self) -> str:
         """Which model is best in each metric, and over which others that is more than chance."""
         sentences = []
-        for metric, tests in groupby(self.pairs_with_best(), key=lambda pair: pair.metric):
+        for metric, tests in groupby(
+            self.pairs_with_best(), key=lambda pair: pair.metric
+        ):
             others: dict[bool, list[str]] = {True: [], False: []}
             for test in tests:
                 best = test.first
                 others[test.corrected < LEVEL].append(test.second)
             words = {True: "better than", False: "not shown to differ from"}
-            parts = [f"{words[shown]} {', '.join(names)}" for shown, names in others.items() if names]
+            parts = [
+                f"{words[shown]} {', '.join(names)}"
+                for shown, names in others.items()
+                if names
+            ]
             sentences.append(f"By {metric}, {best} is {', and '.join(parts)}.")
         return " ".join(sentences)
 
@@ -108,7 +135,9 @@ class ComparisonResult:
         """A row for each model: its name and its metrics."""
         import polars as pl
 
-        return pl.DataFrame([{"model": model, **metrics} for model, metrics in self.metrics.items()])
+        return pl.DataFrame(
+            [{"model": model, **metrics} for model, metrics in self.metrics.items()]
+        )
 
     def pairs_to_frame(self) -> "pl.DataFrame":
         """A row for each paired test: difference, 95 % interval, p after Holm, verdict."""
@@ -118,7 +147,12 @@ class ComparisonResult:
         for one in self.pairs:
             tested = one.comparison
             pair = {"first": one.first, "second": one.second, "metric": one.metric}
-            test = {"difference": tested.difference, "low": tested.low, "high": tested.high, "p": one.corrected}
+            test = {
+                "difference": tested.difference,
+                "low": tested.low,
+                "high": tested.high,
+                "p": one.corrected,
+            }
             rows.append({**pair, **test, "verdict": one.verdict})
         return pl.DataFrame(rows)
 
@@ -164,7 +198,8 @@ def compare(
         found.to_frame(), found.pairs_to_frame()
         posrec.compare(data, models=["stan"], runs=["runs/first"], scores={"other": "scores.parquet"})
     """
-    names, scores = [short_name(model) for model in models], scores or {}
+    names = [short_name(model) for model in models]
+    scores = scores or {}
     named_runs = names_of_runs([Path(run) for run in runs], [*names, *scores])
     in_order = [*names, *named_runs, *scores]
     if len(set(in_order)) < max(2, len(in_order)):
@@ -176,11 +211,19 @@ def compare(
     data.require_test_part()
     of_model: dict[str, dict[str, Any]] = {}
     for name, spec in zip(names, map(find_spec, models), strict=True):
-        of_model[name] = {**(settings or {}), **(own_settings or {}).get(name, {})} if spec.is_trained else {}
+        of_model[name] = (
+            {**(settings or {}), **(own_settings or {}).get(name, {})}
+            if spec.is_trained
+            else {}
+        )
         refuse_bad_settings(name, spec, of_model[name])  # before any model is trained
     progress = progress or default_progress()
     evaluations: dict[str, Evaluation] = {}
-    with nullcontext(out) if out is not None else tempfile.TemporaryDirectory(prefix="posrec-") as opened:
+    with (
+        nullcontext(out)
+        if out is not None
+        else tempfile.TemporaryDirectory(prefix="posrec-") as opened
+    ):
         folder = Path(opened)
         for name in names:
             if (folder / name / RUN).exists():
@@ -189,22 +232,42 @@ def compare(
                     f"compare that run with --runs {folder / name}"
                 )
         for name, run in named_runs.items():
-            evaluations[name] = evaluate_finished(run, data, device, progress, match_ids)
+            evaluations[name] = evaluate_finished(
+                run, data, device, progress, match_ids
+            )
         for name, file in scores.items():
-            from posrec.experiments.other_system import rank_scores  # polars: a machine that only trains may lack it
+            from posrec.experiments.other_system import (
+                rank_scores,
+            )  # polars: a machine that only trains may lack it
 
             evaluations[name] = rank_scores(Path(file), data, progress)
         for name, model in zip(names, models, strict=True):
-            progress.message(f"{name} is trained:" if find_spec(model).is_trained else f"{name} counts the sessions")
-            options: dict[str, Any] = {"progress": progress, "resumable": out is not None, "export": False}
-            _, evaluations[name] = fit_run(data, model, folder / name, of_model[name], device, **options)
+            progress.message(
+                f"{name} is trained:"
+                if find_spec(model).is_trained
+                else f"{name} counts the sessions"
+            )
+            options: dict[str, Any] = {
+                "progress": progress,
+                "resumable": out is not None,
+                "export": False,
+            }
+            _, evaluations[name] = fit_run(
+                data, model, folder / name, of_model[name], device, **options
+            )
         result = compare_rankings({name: evaluations[name] for name in in_order}, data)
         if out is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            measured_on = {"dataset": data.fingerprint, "samples": len(data.test), "ranking": RANKING}
+            measured_on = {
+                "dataset": data.fingerprint,
+                "samples": len(data.test),
+                "ranking": RANKING,
+            }
             write_json(folder / "comparison.json", {**measured_on, **asdict(result)})
             command = command_line(data, names, runs, scores, settings or {})
-            write_text(folder / "report.html", html_report(result, data, command, of_model))
+            write_text(
+                folder / "report.html", html_report(result, data, command, of_model)
+            )
     return result
 
 
@@ -220,24 +283,38 @@ def command_line(
     options += [("--runs", str(run)) for run in runs]
     options += [("--scores", f"{name}={file}") for name, file in scores.items()]
     options += [("--set", f"{name}={value}") for name, value in settings.items()]
-    return shlex.join(["posrec", "compare", str(data.path), *(word for option in options for word in option)])
+    return shlex.join(
+        [
+            "posrec",
+            "compare",
+            str(data.path),
+            *(word for option in options for word in option),
+        ]
+    )
 
 
 def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]:
     """Runs by the names of their folders, or by their paths where a name is taken."""
     short = [run.absolute().name for run in runs]
     counts = Counter([*short, *taken])
-    return {name if counts[name] == 1 else str(run): run for name, run in zip(short, runs, strict=True)}
+    return {
+        name if counts[name] == 1 else str(run): run
+        for name, run in zip(short, runs, strict=True)
+    }
 
 
 def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:
     try:
-        split_settings(with_own_encoding(settings), spec.config(), Settings(**spec.settings))[1].check()
+        split_settings(
+            with_own_encoding(settings), spec.config(), Settings(**spec.settings)
+        )[1].check()
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
 
 
-def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) -> ComparisonResult:
+def compare_rankings(
+    evaluations: dict[str, Evaluation], data: PreparedDataset
+) -> ComparisonResult:
     """The metrics, paired tests and breakdowns of several rankings of the test samples."""
     for name, one in evaluations.items():
         if (one.dataset, len(one.ranks)) != (data.fingerprint, len(data.test)):
@@ -250,19 +327,31 @@ def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) 
     tests: list[tuple[str, str, str, Comparison]] = []
     for first, second in combinations(evaluations, 2):
         for metric, k in TESTED:
-            ours, theirs = (gains(evaluations[name].ranks, metric, k) for name in (first, second))
-            tests.append((first, second, f"{metric}@{k}", compare_paired(ours, theirs, sessions)))
+            ours, theirs = (
+                gains(evaluations[name].ranks, metric, k) for name in (first, second)
+            )
+            tests.append(
+                (first, second, f"{metric}@{k}", compare_paired(ours, theirs, sessions))
+            )
     corrected = holm([comparison.p for *_, comparison in tests])
     pairs = [PairedTest(*test, p) for test, p in zip(tests, corrected, strict=True)]
     breakdowns = {
-        kind: {name: metrics_by_group(one.ranks, groups) for name, one in evaluations.items()}
+        kind: {
+            name: metrics_by_group(one.ranks, groups)
+            for name, one in evaluations.items()
+        }
         for kind, groups in groups_of_samples(data.test, data.train).items()
     }
-    return ComparisonResult({name: one.metrics for name, one in evaluations.items()}, pairs, **breakdowns)
+    return ComparisonResult(
+        {name: one.metrics for name, one in evaluations.items()}, pairs, **breakdowns
+    )
 
 
 def html_report(
-    result: ComparisonResult, data: PreparedDataset, command: str, settings: Mapping[str, dict[str, Any]]
+    result: ComparisonResult,
+    data: PreparedDataset,
+    command: str,
+    settings: Mapping[str, dict[str, Any]],
 ) -> str:
     """One HTML file that needs nothing else. `command` makes the comparison again."""
     names = next(iter(result.metrics.values()))
@@ -271,10 +360,21 @@ def html_report(
     best = {name: max(one[name] for one in result.metrics.values()) for name in marked}
     breakdowns = [
         ("By length of the session", result.lengths, "clicks before the target"),
-        ("By popularity of the item", result.popularity, "clicks on the target in training"),
-        ("By where the first repeat stands", result.repeats, "position of the first click on an item seen before"),
+        (
+            "By popularity of the item",
+            result.popularity,
+            "clicks on the target in training",
+        ),
+        (
+            "By where the first repeat stands",
+            result.repeats,
+            "position of the first click on an item seen before",
+        ),
     ]
-    figures = [(heading, breakdown_figures(groups, label)) for heading, groups, label in breakdowns]
+    figures = [
+        (heading, breakdown_figures(groups, label))
+        for heading, groups, label in breakdowns
+    ]
     return render(
         "compare.html.j2",
         result=result,
@@ -287,12 +387,16 @@ def html_report(
     )
 
 
-def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str) -> list[Any]:
+def breakdown_figures(
+    groups: dict[str, dict[str, dict[str, float]]], label: str
+) -> list[Any]:
     """A figure for each metric, a line for each model; bars show the samples of each group.
 
     The background stays transparent: the report inverts the colours where the page is dark.
     """
-    names = list(dict.fromkeys(name for by_group in groups.values() for name in by_group))
+    names = list(
+        dict.fromkeys(name for by_group in groups.values() for name in by_group)
+    )
     samples = next(iter(groups.values()))
     counts = [samples.get(name, {}).get("samples", 0) for name in names]
     figures = []
@@ -304,7 +408,10 @@ def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str
         shares.set_ylabel("samples (bars)")
         panel.set_zorder(shares.get_zorder() + 1)
         for model, by_group in groups.items():
-            values = [100 * by_group[name][metric] if name in by_group else float("nan") for name in names]
+            values = [
+                100 * by_group[name][metric] if name in by_group else float("nan")
+                for name in names
+            ]
             panel.plot(range(len(names)), values, marker="o", label=model)
         panel.set_xticks(range(len(names)), names)
         panel.set_xlabel(label)

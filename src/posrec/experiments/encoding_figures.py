@@ -19,7 +19,8 @@ from posrec.experiments.rendering import new_figure, svg
 from posrec.io import write_text
 from posrec.progress import Progress, SilentProgress
 
-SHORT, LONG = 10, 20
+SHORT = 10
+LONG = 20
 OF_FIXED = 4  # figures of the fixed encodings
 WITHIN = (
     "Dot products between the positions of one length, scaled to 0 .. 1 in each panel. "
@@ -30,12 +31,15 @@ ACROSS = (
     "panel. SPE has one diagonal band: the same position from the first click. DPE has a second: the same position "
     "from the last click. The two last positions, in the lower right corner:"
 )
-TRAINED = (
-    f"dot products between positions within lengths {SHORT} and {LONG} and across them, scaled to 0 .. 1 in each panel."
-)
+TRAINED = f"dot products between positions within lengths {SHORT} and {LONG} and across them, scaled to 0 .. 1 in each panel."
 
 
-def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None) -> list[Path]:
+def draw(
+    folder: Path,
+    d: int,
+    trained: Sequence[TrainedEncoding] = (),
+    progress: Progress | None = None,
+) -> list[Path]:
     """Write every figure into `folder` as SVG and PNG; return the paths."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,29 +50,60 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
     return written
 
 
-def figures(d: int, trained: Sequence[TrainedEncoding] = ()) -> Iterator[tuple[str, Any]]:
+def figures(
+    d: int, trained: Sequence[TrainedEncoding] = ()
+) -> Iterator[tuple[str, Any]]:
     """The figures of the fixed encodings, and those of learned ones, by name."""
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
     lengths = (SHORT, LONG)
     for length in lengths:
         yield f"encodings-length-{length}", encodings_figure(fixed, length)
-    within = [(name, similarity(scheme, length, length)) for name, scheme in fixed.items() for length in lengths]
+    within = [
+        (name, similarity(scheme, length, length))
+        for name, scheme in fixed.items()
+        for length in lengths
+    ]
     yield "alike-within-a-length", similarity_figure(within, (14, 3.9), WITHIN)
     across = [(name, similarity(scheme, SHORT, LONG)) for name, scheme in fixed.items()]
-    corners = " and ".join(f"{float(values[-1, -1]):.2f} for {name}" for name, values in across)
-    yield "alike-across-lengths", similarity_figure(across, (17, 4.9), f"{ACROSS} {corners}.")
+    corners = " and ".join(
+        f"{float(values[-1, -1]):.2f} for {name}" for name, values in across
+    )
+    yield (
+        "alike-across-lengths",
+        similarity_figure(across, (17, 4.9), f"{ACROSS} {corners}."),
+    )
     for number, one in enumerate(trained, start=1):
-        rows, both = len(one.table), ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
-        panels = [(one.name.upper(), similarity(one.scheme, *lengths)) for lengths in both]
-        short = f" Its table has {rows} rows; positions past them share the last." if rows < LONG else ""
-        words = f"{one.name.upper()} as learned by the run {one.run.name}: {TRAINED}{short}"
-        yield f"alike-{one.name}-run-{number}", similarity_figure(panels, (17, 5), words, [1, 1, 2])
+        rows = len(one.table)
+        both = ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
+        panels = [
+            (one.name.upper(), similarity(one.scheme, *lengths)) for lengths in both
+        ]
+        short = (
+            f" Its table has {rows} rows; positions past them share the last."
+            if rows < LONG
+            else ""
+        )
+        words = (
+            f"{one.name.upper()} as learned by the run {one.run.name}: {TRAINED}{short}"
+        )
+        yield (
+            f"alike-{one.name}-run-{number}",
+            similarity_figure(panels, (17, 5), words, [1, 1, 2]),
+        )
 
 
 def missing_figures(trained: Sequence[TrainedEncoding]) -> str | None:
     """Which of the paper's figures need a trained run that was not given."""
-    missing = [name.upper() for name in ("lpe", "ldpe") if name not in {one.name for one in trained}]
-    return f"left out: {' and '.join(missing)}, drawn from a trained run given with --run RUN" if missing else None
+    missing = [
+        name.upper()
+        for name in ("lpe", "ldpe")
+        if name not in {one.name for one in trained}
+    ]
+    return (
+        f"left out: {' and '.join(missing)}, drawn from a trained run given with --run RUN"
+        if missing
+        else None
+    )
 
 
 @torch.no_grad()
@@ -97,7 +132,9 @@ def mean_similarities(scheme: nn.Module) -> tuple[float, float, float]:
     place = torch.arange(SHORT)
     same = torch.zeros_like(values, dtype=torch.bool)
     same[place, place] = same[place, place + LONG - SHORT] = True
-    first, last, others = values[place, place], values[place, place + LONG - SHORT], values[~same]
+    first = values[place, place]
+    last = values[place, place + LONG - SHORT]
+    others = values[~same]
     return float(first.mean()), float(last.mean()), float(others.mean())
 
 
@@ -105,9 +142,16 @@ def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
     figure, panels = new_figure(1, len(schemes), (11, 3.4 if length == SHORT else 4.4))
     for panel, (name, scheme) in zip(panels, schemes.items(), strict=True):
         image = panel.imshow(
-            encode(scheme, length).numpy(), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="none"
+            encode(scheme, length).numpy(),
+            cmap="RdBu_r",
+            vmin=-1,
+            vmax=1,
+            aspect="auto",
+            interpolation="none",
         )
-        panel.set(title=f"{name}, length {length}", xlabel="dimension", ylabel="position")
+        panel.set(
+            title=f"{name}, length {length}", xlabel="dimension", ylabel="position"
+        )
         panel.set_yticks(range(0, length, 1 if length == SHORT else 2))
     figure.colorbar(image, ax=panels, label="value")
     caption(
@@ -120,7 +164,10 @@ def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
 
 
 def similarity_figure(
-    panels: Sequence[tuple[str, Tensor]], size: tuple[float, float], words: str, widths: list[int] | None = None
+    panels: Sequence[tuple[str, Tensor]],
+    size: tuple[float, float],
+    words: str,
+    widths: list[int] | None = None,
 ) -> Any:
     figure, axes = new_figure(1, len(panels), size, widths)
     for axis, (name, values) in zip(axes, panels, strict=True):
@@ -134,7 +181,9 @@ def heatmap(axis: Any, name: str, values: Tensor) -> Any:
     """Across lengths, every cell has its number."""
     rows, columns = values.shape
     across = rows != columns
-    image = axis.imshow(values.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="none")
+    image = axis.imshow(
+        values.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="none"
+    )
     axis.set(
         title=f"{name}, length {rows}" + (f" against {columns}" if across else ""),
         xlabel=f"position in length {columns}" if across else "position",
@@ -145,7 +194,15 @@ def heatmap(axis: Any, name: str, values: Tensor) -> Any:
     for row, column in product(range(rows), range(columns)) if across else ():
         value = float(values[row, column])
         ink = "black" if value > 0.6 else "white"
-        axis.text(column, row, f"{value:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=ink)
+        axis.text(
+            column,
+            row,
+            f"{value:.2f}".lstrip("0"),
+            ha="center",
+            va="center",
+            fontsize=6,
+            color=ink,
+        )
     return image
 
 
@@ -156,7 +213,8 @@ def caption(figure: Any, words: str) -> None:
 
 def save(figure: Any, path: Path) -> list[Path]:
     """As SVG and PNG; the SVG has no date, so that the same input gives the same file."""
-    vector, image = path.with_suffix(".svg"), path.with_suffix(".png")
+    vector = path.with_suffix(".svg")
+    image = path.with_suffix(".png")
     write_text(vector, svg(figure) + "\n")
     figure.savefig(image, dpi=150)
     return [vector, image]

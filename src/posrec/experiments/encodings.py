@@ -39,22 +39,37 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
     reader, config = open_finished(run)
     name = config.get("encoding")
     if name not in LEARNED:
-        problem = "names no encoding" if name is None else f"has encoding {name!r}, which has no learned table"
+        problem = (
+            "names no encoding"
+            if name is None
+            else f"has encoding {name!r}, which has no learned table"
+        )
         raise InputError(f"{run / RUN} {problem}; learned are: {' '.join(LEARNED)}")
-    tables, path = encoding_tables(reader.tensors(WEIGHTS)[0]), run / WEIGHTS
+    tables = encoding_tables(reader.tensors(WEIGHTS)[0])
+    path = run / WEIGHTS
     if len(tables) != 1:
-        raise InputError(f"{path}: it must hold one weight `encoding.table`, found {list(tables) or 'none'}")
+        raise InputError(
+            f"{path}: it must hold one weight `encoding.table`, found {list(tables) or 'none'}"
+        )
     ((weight, table),) = tables.items()
     if table.dim() != 2 or table.shape[0] < 2 or table.shape[1] < 2:
-        raise InputError(f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)")
+        raise InputError(
+            f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)"
+        )
     if not torch.isfinite(table).all():
-        raise InputError(f"{path}: {weight} holds values that are not finite; the training diverged")
+        raise InputError(
+            f"{path}: {weight} holds values that are not finite; the training diverged"
+        )
     return TrainedEncoding(run, name, table)
 
 
 def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The learned tables of encodings among a model's weights."""
-    return {name: tensor for name, tensor in weights.items() if f".{name}".endswith(".encoding.table")}
+    return {
+        name: tensor
+        for name, tensor in weights.items()
+        if f".{name}".endswith(".encoding.table")
+    }
 
 
 @dataclass(frozen=True)
@@ -67,17 +82,23 @@ class EncodingRow:
 
 
 def examine(
-    max_length: int, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None
+    max_length: int,
+    d: int,
+    trained: Sequence[TrainedEncoding] = (),
+    progress: Progress | None = None,
 ) -> list[EncodingRow]:
     """Examine every scheme up to max_length, then each trained run up to its table's rows."""
-    progress, names = progress or SilentProgress(), examined_names()
+    progress = progress or SilentProgress()
+    names = examined_names()
     rows: list[EncodingRow] = []
     for name in names:
         progress.update("Examining", len(rows), len(names) + len(trained), name)
         rows.append(EncodingRow(name, name, analyse(name, max_length, d)))
     for one in trained:
         progress.update("Examining", len(rows), len(names) + len(trained), str(one.run))
-        rows.append(EncodingRow(str(one.run), one.name, analyse(one.scheme, *one.table.shape)))
+        rows.append(
+            EncodingRow(str(one.run), one.name, analyse(one.scheme, *one.table.shape))
+        )
     return rows
 
 

@@ -1,4 +1,5 @@
-"""Another system in a comparison: test samples written for it to score, and the ranks by its scores.
+"""Another system in a comparison: test samples written for it to score, and the ranks by its
+scores.
 
 Samples are JSON lines as `posrec score` reads them. An id begins with the dataset's fingerprint, so
 that scores of other samples are never taken for these. The scores are rows of `session` (a sample's
@@ -42,7 +43,11 @@ def write_samples(data: PreparedDataset, path: Path) -> None:
     """Write every test sample as a line: its id, and the clicks before its target."""
     data.require_test_part()
     if path.suffix != ".jsonl" or path.exists():
-        reason = "exists already; name another file, or remove it" if path.exists() else "the name must end in .jsonl"
+        reason = (
+            "exists already; name another file, or remove it"
+            if path.exists()
+            else "the name must end in .jsonl"
+        )
         raise InputError(f"--samples {path}: {reason}")
     session, target = data.test.locate(torch.arange(len(data.test)))
     places = zip(data.test.offsets[session].tolist(), target.tolist(), strict=True)
@@ -55,28 +60,40 @@ def write_samples(data: PreparedDataset, path: Path) -> None:
 
 def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evaluation:
     """Rank the items of the dataset by the scores in a file, for every test sample."""
-    rows, items = ScoreRows(path, data), data.recommendable_items
+    rows = ScoreRows(path, data)
+    items = data.recommendable_items
 
-    def rank(samples: SessionDataset, ids: Tensor, max_length: int, k: int) -> tuple[Tensor, Tensor]:
-        first, end = int(ids[0]), int(ids[-1]) + 1
+    def rank(
+        samples: SessionDataset, ids: Tensor, max_length: int, k: int
+    ) -> tuple[Tensor, Tensor]:
+        first = int(ids[0])
+        end = int(ids[-1]) + 1
         sample, item, score = (column.to_torch() for column in rows.before(end))
         scores = torch.full((len(ids), items), -math.inf, dtype=torch.float64)
         scores[sample - first, item] = score
         values, columns = top(scores, k)
         _, target = samples.locate(ids)
-        return ranks_of(scores, samples.items[target].long()), torch.where(values > -math.inf, columns + 1, 0)
+        return ranks_of(scores, samples.items[target].long()), torch.where(
+            values > -math.inf, columns + 1, 0
+        )
 
     clicks = torch.bincount(data.train.items.long(), minlength=items + 1)
     outcome = evaluate(None, data.test, items, 1, clicks, progress, rank)
     if rows.unknown == rows.read:
-        raise InputError(f"{path} lists no item of {data.path}; its column item must hold ids of the log's items")
+        raise InputError(
+            f"{path} lists no item of {data.path}; its column item must hold ids of the log's items"
+        )
     if rows.unknown:
         count = plural(rows.read, "row")
-        progress.message(f"{path}: {rows.unknown:,} of {count} are of items that {data.path} does not rank; left out")
+        progress.message(
+            f"{path}: {rows.unknown:,} of {count} are of items that {data.path} does not rank; left out"
+        )
     assert outcome.top is not None
     if missing := int((outcome.top[:, 0] == 0).sum()):
         count = plural(len(data.test), "test sample")
-        progress.message(f"{path}: {missing:,} of {count} have no scores and are misses")
+        progress.message(
+            f"{path}: {missing:,} of {count} have no scores and are misses"
+        )
     return replace(outcome, dataset=data.fingerprint)
 
 
@@ -84,11 +101,20 @@ class ScoreRows:
     """The rows of a file of scores, checked and in their order."""
 
     def __init__(self, path: Path, data: PreparedDataset) -> None:
-        self.path, self.data = path, data
-        self.read, self.unknown, self.latest = 0, 0, 0
+        self.path = path
+        self.data = data
+        self.read = 0
+        self.unknown = 0
+        self.latest = 0
         self.items = pl.Enum(data.vocabulary.ids[: data.recommendable_items])
-        self.parts = (self.checked(part) for file in find_files(path) for part in self.frames(file))
-        self.rest = pl.DataFrame(schema={"sample": pl.Int64, "item": pl.Int64, "score": pl.Float64})
+        self.parts = (
+            self.checked(part)
+            for file in find_files(path)
+            for part in self.frames(file)
+        )
+        self.rest = pl.DataFrame(
+            schema={"sample": pl.Int64, "item": pl.Int64, "score": pl.Float64}
+        )
 
     def before(self, end: int) -> pl.DataFrame:
         """The rows, not taken yet, of samples before `end`: sample and item, from 0, and score."""
@@ -97,11 +123,15 @@ class ScoreRows:
                 break
             self.rest = pl.concat([self.rest, part])
         count = self.rest["sample"].search_sorted(end)
-        taken, self.rest = self.rest[:count], self.rest[count:]
+        taken = self.rest[:count]
+        self.rest = self.rest[count:]
         twice = taken.filter(taken.select("sample", "item").is_duplicated())
         if len(twice):
-            sample, item = sample_id(self.data, twice["sample"][0] + 1), self.items.categories[twice["item"][0]]
-            raise InputError(f"{self.path} lists the item {item!r} twice for session {sample}; leave one out")
+            sample = sample_id(self.data, twice["sample"][0] + 1)
+            item = self.items.categories[twice["item"][0]]
+            raise InputError(
+                f"{self.path} lists the item {item!r} twice for session {sample}; leave one out"
+            )
         return taken
 
     def frames(self, file: File) -> Iterator[pl.DataFrame]:
@@ -110,31 +140,47 @@ class ScoreRows:
                 with open_parquet(file) as frame:
                     names = frame.collect_schema().names()
                     if missing := [name for name in COLUMNS if name not in names]:
-                        raise InputError(f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
-                    columns = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in COLUMNS.items())
-                    yield from columns.collect_batches(chunk_size=ROWS_AT_A_TIME, maintain_order=True)
+                        raise InputError(
+                            f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}"
+                        )
+                    columns = frame.select(
+                        pl.col(name).cast(kind, strict=False)
+                        for name, kind in COLUMNS.items()
+                    )
+                    yield from columns.collect_batches(
+                        chunk_size=ROWS_AT_A_TIME, maintain_order=True
+                    )
             else:
                 for block in blocks([file], SilentProgress()):
                     yield pl.read_ndjson(BytesIO(block.data), schema=COLUMNS)
         except POLARS_ERRORS as error:
-            raise InputError(f"{file}, after row {self.read}: can't be read ({first_line(error)})") from None
+            raise InputError(
+                f"{file}, after row {self.read}: can't be read ({first_line(error)})"
+            ) from None
 
     def checked(self, part: pl.DataFrame) -> pl.DataFrame:
         """The part with numbers in place of ids, without items that are not ranked."""
         begin = f"{self.data.fingerprint[:12]}-"
         number = pl.col("session").str.strip_prefix(begin).cast(pl.Int64, strict=False)
-        is_sample = pl.col("session").str.starts_with(begin) & number.is_between(1, len(self.data.test))
+        is_sample = pl.col("session").str.starts_with(begin) & number.is_between(
+            1, len(self.data.test)
+        )
         rows = part.select(
             "session",
             sample=pl.when(is_sample).then(number - 1),
-            item=pl.col("item").cast(self.items, strict=False).to_physical().cast(pl.Int64),
+            item=pl.col("item")
+            .cast(self.items, strict=False)
+            .to_physical()
+            .cast(pl.Int64),
             score=pl.col("score").fill_nan(None),
         )
         is_late = pl.col("sample") < pl.col("sample").shift(fill_value=self.latest)
         is_bad = pl.col("sample").is_null() | pl.col("score").is_null() | is_late
         bad = rows.with_row_index("row", self.read + 1).filter(is_bad)
         if len(bad):
-            raise InputError(f"{self.path}, row {bad['row'][0]}: {self.fault(bad.row(0, named=True))}")
+            raise InputError(
+                f"{self.path}, row {bad['row'][0]}: {self.fault(bad.row(0, named=True))}"
+            )
         self.read += len(rows)
         self.latest = rows["sample"][-1] if len(rows) else self.latest
         known = rows.filter(pl.col("item").is_not_null())
@@ -143,7 +189,8 @@ class ScoreRows:
 
     def fault(self, row: dict[str, Any]) -> str:
         if row["sample"] is None:
-            first, last = sample_id(self.data, 1), sample_id(self.data, len(self.data.test))
+            first = sample_id(self.data, 1)
+            last = sample_id(self.data, len(self.data.test))
             return (
                 f"session {row['session']!r} is not a test sample of {self.data.path}, whose samples are {first} to "
                 f"{last}; score those that posrec compare {self.data.path} --samples FILE writes"

@@ -4,7 +4,11 @@ import io
 from typing import Any
 
 # The same drawing gives the same text, and letters stay letters.
-SVG: dict[Any, Any] = {"svg.hashsalt": "posrec", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
+SVG: dict[Any, Any] = {
+    "svg.hashsalt": "posrec",
+    "svg.fonttype": "none",
+    "font.sans-serif": ["DejaVu Sans"],
+}
 
 
 def render(template: str, **values: Any) -> str:
@@ -12,12 +16,22 @@ def render(template: str, **values: Any) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("posrec.experiments")
-    page = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return page.get_template(template).render(**values)
 
 
-def new_figure(rows: int, columns: int, size: tuple[float, float], widths: list[int] | None = None) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure  # not pyplot: no window system, no global state
+def new_figure(
+    rows: int, columns: int, size: tuple[float, float], widths: list[int] | None = None
+) -> tuple[Any, Any]:
+    from matplotlib.figure import (
+        Figure,
+    )  # not pyplot: no window system, no global state
 
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, width_ratios=widths)

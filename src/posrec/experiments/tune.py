@@ -1,4 +1,5 @@
-"""Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
+"""Settings for one's own data: a resumable search on validation, with early stopping of poor
+trials.
 
 Optuna proposes settings; the value of a trial is its best `choose_by` metric on the latest tenth of
 the training sessions. The study stays in this process: a trial gets its settings and the trials
@@ -26,7 +27,13 @@ from posrec.io import write_json
 from posrec.io.executor import Cluster, Executor, ThisProcess
 from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, SessionModel
-from posrec.models.registry import ModelSpec, find_spec, model_name, short_name, with_own_encoding
+from posrec.models.registry import (
+    ModelSpec,
+    find_spec,
+    model_name,
+    short_name,
+    with_own_encoding,
+)
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.training.loop import Training, TrainingContext, evaluate_on
 from posrec.training.settings import Settings
@@ -34,9 +41,12 @@ from posrec.training.settings import Settings
 if TYPE_CHECKING:
     import polars as pl
 
-STUDY, SUMMARY = "study.db", "tuning.json"
+STUDY = "study.db"
+SUMMARY = "tuning.json"
 EPOCHS = 15
-FIRST_TRIALS = 4  # that are never stopped early, so that there is a median to compare with
+FIRST_TRIALS = (
+    4  # that are never stopped early, so that there is a median to compare with
+)
 FAILURES = (RunFailed, torch.OutOfMemoryError)  # of a trial, which the search survives
 
 
@@ -73,7 +83,12 @@ class Tuned:
         import polars as pl
 
         rows = [
-            {"trial": number, "state": one["state"], self.metric: one[self.metric], **one["settings"]}
+            {
+                "trial": number,
+                "state": one["state"],
+                self.metric: one[self.metric],
+                **one["settings"],
+            }
             for number, one in enumerate(self.history)
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -127,11 +142,16 @@ def tune(
         choose_device(device)  # refuses a device that is not there before any work
     fixed = with_own_encoding(dict(fixed or {}))
     space, defaults = space_to_search(spec, short_name(model), fixed)
-    configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
+    configs = split_settings(
+        fixed, spec.config(), Settings(**spec.settings)
+    )  # refuses bad settings before any work
     configs[1].check()
-    epochs, metric = most_epochs(spec, fixed, epochs), configs[1].choose_by
+    epochs = most_epochs(spec, fixed, epochs)
+    metric = configs[1].choose_by
     with ExitStack() as stack:
-        folder = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="posrec-")))
+        folder = Path(
+            out or stack.enter_context(tempfile.TemporaryDirectory(prefix="posrec-"))
+        )
         stack.enter_context(one_writer(folder))
         study = optuna.create_study(
             storage=f"sqlite:///{(folder / STUDY).absolute()}",
@@ -141,10 +161,17 @@ def tune(
             pruner=pruner(),
         )
         before = len(finished(study))
-        # A resumed search must not repeat its draws; and trials at the same time must not be of the same settings.
-        study.sampler = optuna.samplers.TPESampler(seed=seed + before, constant_liar=isinstance(executor, Cluster))
-        if before == 0 and all(defaults[name] in values for name, values in space.items()):
-            study.enqueue_trial({name: defaults[name] for name in space}, skip_if_exists=True)
+        # A resumed search must not repeat its draws; and trials at the same time must not be of the
+        # same settings.
+        study.sampler = optuna.samplers.TPESampler(
+            seed=seed + before, constant_liar=isinstance(executor, Cluster)
+        )
+        if before == 0 and all(
+            defaults[name] in values for name, values in space.items()
+        ):
+            study.enqueue_trial(
+                {name: defaults[name] for name in space}, skip_if_exists=True
+            )
         elif 0 < before < trials:
             progress.message(f"continuing after {before} trials in {folder / STUDY}")
 
@@ -152,38 +179,76 @@ def tune(
         for trial in run_trials(search, data, study, trials, progress, executor):
             number = len(finished(study))
             progress.update("Trials", number, trials)
-            progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
+            progress.message(
+                f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}"
+            )
         tuned = best_settings(study, space, defaults, metric)
-        searched = {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed}
+        searched = {
+            "model": model_name(model),
+            "dataset": data.fingerprint,
+            "fixed": fixed,
+        }
         write_json(folder / SUMMARY, {**searched, **asdict(tuned)})
     return tuned
 
 
-def space_to_search(spec: ModelSpec, name: str, fixed: Mapping[str, Any]) -> tuple[SearchSpace, dict[str, Any]]:
+def space_to_search(
+    spec: ModelSpec, name: str, fixed: Mapping[str, Any]
+) -> tuple[SearchSpace, dict[str, Any]]:
     """The search space without the fixed settings, and the default of every setting."""
     if "protocol" in fixed:
-        raise InputError("protocol can't be fixed: every trial trains with early stopping on validation")
-    defaults = asdict(Settings(**spec.settings)) | asdict(spec.config())  # a name in both is the model's setting
-    space = {setting: values for setting, values in spec.search_space.items() if setting not in fixed}
+        raise InputError(
+            "protocol can't be fixed: every trial trains with early stopping on validation"
+        )
+    defaults = asdict(Settings(**spec.settings)) | asdict(
+        spec.config()
+    )  # a name in both is the model's setting
+    space = {
+        setting: values
+        for setting, values in spec.search_space.items()
+        if setting not in fixed
+    }
     if not space:
-        hint = " except what --set fixes" if fixed else "; a spec of your own names what to search: ModelSpec(search=)"
+        hint = (
+            " except what --set fixes"
+            if fixed
+            else "; a spec of your own names what to search: ModelSpec(search=)"
+        )
         raise InputError(f"model {name} has nothing to tune{hint}")
     if unknown := sorted(space.keys() - defaults.keys()):
-        raise InputError(f"the search space of model {name} has settings that do not exist: {', '.join(unknown)}")
+        raise InputError(
+            f"the search space of model {name} has settings that do not exist: {', '.join(unknown)}"
+        )
     return space, defaults
 
 
-def best_settings(study: Any, space: SearchSpace, defaults: Mapping[str, Any], metric: str) -> Tuned:
+def best_settings(
+    study: Any, space: SearchSpace, defaults: Mapping[str, Any], metric: str
+) -> Tuned:
     ended = finished(study)
-    history = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value} for one in ended]
+    history = [
+        {"settings": one.params, "state": one.state.name.lower(), metric: one.value}
+        for one in ended
+    ]
     states = Counter(one["state"] for one in history)
     if not states["complete"]:
-        raise RunFailed(f"none of {len(ended)} trials succeeded; see {STUDY}, or fix smaller settings with --set")
+        raise RunFailed(
+            f"none of {len(ended)} trials succeeded; see {STUDY}, or fix smaller settings with --set"
+        )
     default = {name: defaults[name] for name in space}
-    by_default = (one[metric] for one in history if one["state"] == "complete" and one["settings"] == default)
-    settings = {name: rounded(value, space[name]) for name, value in study.best_trial.params.items()}
+    by_default = (
+        one[metric]
+        for one in history
+        if one["state"] == "complete" and one["settings"] == default
+    )
+    settings = {
+        name: rounded(value, space[name])
+        for name, value in study.best_trial.params.items()
+    }
     counts = (len(ended), states["pruned"], states["fail"])
-    return Tuned(settings, study.best_value, metric, next(by_default, None), *counts, history)
+    return Tuned(
+        settings, study.best_value, metric, next(by_default, None), *counts, history
+    )
 
 
 @dataclass(frozen=True)
@@ -198,11 +263,23 @@ class Search:
     seed: int
     device: str
 
-    def value(self, data: PreparedDataset, params: Mapping[str, Any], progress: Progress) -> float:
+    def value(
+        self, data: PreparedDataset, params: Mapping[str, Any], progress: Progress
+    ) -> float:
         """The best epoch's metric on validation of a model fitted without that part."""
-        proposed = {name: rounded(value, self.space[name]) for name, value in params.items()}
-        wanted = {"protocol": "early-stop", "epochs": self.epochs, **self.fixed, **proposed, "seed": self.seed}
-        model_config, training = split_settings(wanted, self.spec.config(), Settings(**self.spec.settings))
+        proposed = {
+            name: rounded(value, self.space[name]) for name, value in params.items()
+        }
+        wanted = {
+            "protocol": "early-stop",
+            "epochs": self.epochs,
+            **self.fixed,
+            **proposed,
+            "seed": self.seed,
+        }
+        model_config, training = split_settings(
+            wanted, self.spec.config(), Settings(**self.spec.settings)
+        )
         training.check()
         device = choose_device(self.device)
         torch.manual_seed(training.seed)
@@ -210,37 +287,55 @@ class Search:
         if isinstance(network, CountingModel):
             part = data.fitting
             network.count(part.items[: part.clicks], part.offsets)
-            return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[self.metric])
+            return float(
+                evaluate_on(
+                    network, data, data.validation, device, SilentProgress()
+                ).metrics[self.metric]
+            )
         assert isinstance(network, SessionModel)
         with tempfile.TemporaryDirectory() as scratch:
             context = TrainingContext(Path(scratch), device, progress, resumable=False)
             return Training(network, data, training, context).run().best
 
 
-# What a trial is given: its number, its settings, and the trials that had finished when it was proposed.
+# What a trial is given: its number, its settings, and the trials that had finished when it was
+# proposed.
 Proposal = tuple[int, dict[str, Any], list[Any]]
 
 
 def run_trials(
-    search: Search, data: PreparedDataset, study: Any, trials: int, progress: Progress, executor: Executor
+    search: Search,
+    data: PreparedDataset,
+    study: Any,
+    trials: int,
+    progress: Progress,
+    executor: Executor,
 ) -> Iterator[Any]:
     """Run trials until there are `trials`; yield each that has ended."""
     asked: dict[int, Any] = {}
 
     def proposals() -> Iterator[Proposal]:
         for _ in range(trials - len(finished(study))):
-            trial = study.ask({name: distribution(values) for name, values in search.space.items()})
+            trial = study.ask(
+                {name: distribution(values) for name, values in search.space.items()}
+            )
             asked[trial.number] = trial
-            progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
+            progress.update(
+                "Trials", len(finished(study)), trials, in_words(trial.params)
+            )
             yield trial.number, trial.params, finished(study)
 
     task = partial(run_trial, search, data)
     gpus = executor.gpus_for(search.device)
-    for (number, _, _), ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
+    for (number, _, _), ended in executor.run(
+        task, proposals(), work="Trials", gpus=gpus
+    ):
         trial = asked.pop(number)
         for epoch, value in ended.intermediate_values.items():
             trial.report(value, epoch)
-        is_whole = ended.state.name == "COMPLETE"  # of one that was stopped early Optuna takes the last epoch's value
+        is_whole = (
+            ended.state.name == "COMPLETE"
+        )  # of one that was stopped early Optuna takes the last epoch's value
         yield study.tell(trial, ended.value if is_whole else None, state=ended.state)
 
 
@@ -263,14 +358,18 @@ def run_trial(search: Search, data: PreparedDataset, proposal: Proposal) -> Any:
 
 def pruner() -> Any:
     """Stops a trial whose best epoch is below the median of the others at the same epoch."""
-    return import_optuna().pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=1)
+    return import_optuna().pruners.MedianPruner(
+        n_startup_trials=FIRST_TRIALS, n_warmup_steps=1
+    )
 
 
 class TrialProgress(SilentProgress):
     """Reports every epoch to Optuna, which may end the trial."""
 
     def __init__(self, trial: Any, pruned: type[Exception], metric: str) -> None:
-        self.trial, self.pruned, self.metric = trial, pruned, metric
+        self.trial = trial
+        self.pruned = pruned
+        self.metric = metric
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
         self.trial.report(metrics[self.metric], epoch)
@@ -292,17 +391,28 @@ def rounded(value: Any, values: Range | Choices) -> Any:
 
 def finished(study: Any) -> list[Any]:
     """Trials that ended; one whose process was killed is replaced by another."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    return [
+        trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()
+    ]
 
 
 def outcome(trial: Any, metric: str) -> str:
     state: str = trial.state.name.lower()
     value = "" if trial.value is None else f"{metric} {100 * trial.value:.2f}"
-    return value if state == "complete" else f"stopped early at {value}" if state == "pruned" else "failed"
+    return (
+        value
+        if state == "complete"
+        else f"stopped early at {value}"
+        if state == "pruned"
+        else "failed"
+    )
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
-    texts = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in settings.items()}
+    texts = {
+        name: f"{value:.3g}" if isinstance(value, float) else value
+        for name, value in settings.items()
+    }
     return ", ".join(f"{name}={text}" for name, text in texts.items())
 
 
@@ -314,14 +424,52 @@ def import_optuna() -> Any:
 
 def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -> int:
     planned = Settings(**spec.settings)
-    return int(fixed.get("epochs") or epochs or (planned.epochs if planned.schedule == "cosine" else EPOCHS))
+    return int(
+        fixed.get("epochs")
+        or epochs
+        or (planned.epochs if planned.schedule == "cosine" else EPOCHS)
+    )
 
 
-def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int | None = None) -> str:
-    spec, protocol = find_spec(model), []
+def train_command(
+    folder: Path,
+    model: str,
+    tuned: Tuned,
+    fixed: Mapping[str, Any],
+    epochs: int | None = None,
+) -> str:
+    spec = find_spec(model)
+    protocol = []
     if spec.is_trained:
-        name = "refit" if Settings(**spec.settings).protocol == "refit" else "early-stop"
-        protocol = ["--protocol", name, "--epochs", str(most_epochs(spec, fixed, epochs))]
-    settings = {name: value for name, value in {**fixed, **tuned.settings}.items() if name != "epochs"}
-    chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    return shlex.join(["posrec", "train", str(folder), "--model", model, "--out", "runs/tuned", *protocol, *chosen])
+        name = (
+            "refit" if Settings(**spec.settings).protocol == "refit" else "early-stop"
+        )
+        protocol = [
+            "--protocol",
+            name,
+            "--epochs",
+            str(most_epochs(spec, fixed, epochs)),
+        ]
+    settings = {
+        name: value
+        for name, value in {**fixed, **tuned.settings}.items()
+        if name != "epochs"
+    }
+    chosen = [
+        word
+        for name, value in settings.items()
+        for word in ("--set", f"{name}={value}")
+    ]
+    return shlex.join(
+        [
+            "posrec",
+            "train",
+            str(folder),
+            "--model",
+            model,
+            "--out",
+            "runs/tuned",
+            *protocol,
+            *chosen,
+        ]
+    )

@@ -22,7 +22,9 @@ from posrec.runs.run import load_run, write_evaluation
 from posrec.training.loop import evaluate_on
 
 
-def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress | None = None) -> Evaluation:
+def evaluate(
+    recommender: Recommender, data: PreparedDataset, progress: Progress | None = None
+) -> Evaluation:
     """Evaluate a recommender on the test part of a dataset; nothing is written.
 
     Args:
@@ -46,7 +48,9 @@ def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress
     ['recall@5', 'recall@10']
     """
     check_evaluable(recommender.run, data)
-    return rank_test_part(recommender.model, data, recommender.device, progress or default_progress())
+    return rank_test_part(
+        recommender.model, data, recommender.device, progress or default_progress()
+    )
 
 
 def evaluate_run(
@@ -61,7 +65,8 @@ def evaluate_run(
     With `match_ids` the dataset may have other items, as a later one of the same shop: they are
     matched by id, a target that the run does not know is a miss, and nothing is written.
     """
-    chosen, progress = choose_device(device), progress or default_progress()
+    chosen = choose_device(device)
+    progress = progress or default_progress()
     check_evaluable(run, data, match_ids)
     model = run.model.to(chosen)
     if match_ids:
@@ -72,23 +77,39 @@ def evaluate_run(
 
 
 def evaluate_finished(
-    path: Path, data: PreparedDataset, device: str, progress: Progress, match_ids: bool = False
+    path: Path,
+    data: PreparedDataset,
+    device: str,
+    progress: Progress,
+    match_ids: bool = False,
 ) -> Evaluation:
     """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are
     used if they are those of the same test samples."""
     reader, config = open_finished(path)
     metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
-    if [metrics.get(name) for name in ("dataset", "samples", "ranking")] == [data.fingerprint, len(data.test), RANKING]:
+    if [metrics.get(name) for name in ("dataset", "samples", "ranking")] == [
+        data.fingerprint,
+        len(data.test),
+        RANKING,
+    ]:
         ranks = torch.from_numpy(reader.array(RANKS))
         lengths = data.test.clicks_before(torch.arange(len(data.test)))
-        others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
-        return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
+        others = {
+            name: value
+            for name, value in metrics.items()
+            if name.startswith(("coverage", "popularity"))
+        }
+        return Evaluation(
+            rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint
+        )
     if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
         raise InputError(
             f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
             "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
         )
-    progress.message(f"{path} has no stored ranks of the test samples of {data.path}; its model ranks them")
+    progress.message(
+        f"{path} has no stored ranks of the test samples of {data.path}; its model ranks them"
+    )
     run = load_run(path)
     if match_ids and run.vocabulary.ids != data.vocabulary.ids:
         return evaluate_run(run, data, device, progress, match_ids)
@@ -97,7 +118,10 @@ def evaluate_finished(
 
 def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) -> None:
     data.require_test_part()
-    same_items = run.config.get("dataset") == data.fingerprint or run.vocabulary.ids == data.vocabulary.ids
+    same_items = (
+        run.config.get("dataset") == data.fingerprint
+        or run.vocabulary.ids == data.vocabulary.ids
+    )
     if not (match_ids or same_items):
         raise InputError(
             f"{run.path} was trained on other items (dataset {str(run.config.get('dataset'))[:12]}) than {data.path} "
@@ -110,7 +134,11 @@ def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) ->
 def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
     """Refuse a run that may know test sessions of another dataset of the same shop."""
     until = run.config.get("trained_until")
-    if run.config.get("dataset") == data.fingerprint or until is None or data.trained_until is None:
+    if (
+        run.config.get("dataset") == data.fingerprint
+        or until is None
+        or data.trained_until is None
+    ):
         return
     seen = int((data.test.times <= until).sum())
     if seen:
@@ -121,26 +149,42 @@ def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
 
 
 @torch.inference_mode()
-def rank_test_part(model: Model, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
+def rank_test_part(
+    model: Model, data: PreparedDataset, device: torch.device, progress: Progress
+) -> Evaluation:
     """All metrics of a model on `device`, also those of its lists beyond accuracy."""
     outcome = evaluate_on(model, data, data.test, device, progress)
     assert outcome.top is not None
     _, places = data.test.locate(torch.arange(len(data.test)))
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
-    targets, columns = data.test.items[places].long(), data.vocabulary.columns
+    targets = data.test.items[places].long()
+    columns = data.vocabulary.columns
     of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
     return replace(outcome, of_lists=of_lists, dataset=data.fingerprint)
 
 
-def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
-    """Rank the run's items for the test samples of a dataset with other items, which are matched by id."""
+def evaluate_matched(
+    run: Run, data: PreparedDataset, device: torch.device, progress: Progress
+) -> Evaluation:
+    """Rank the run's items for the test samples of a dataset with other items, which are matched by
+    id."""
     known = run.model.items
     numbers = [run.vocabulary.find(item) for item in data.vocabulary.ids]
     # Numbers above those of the run's items are unknown to its model.
-    translated = torch.tensor([0, *(known + 1 if number is None else number for number in numbers)], dtype=torch.int32)
+    translated = torch.tensor(
+        [0, *(known + 1 if number is None else number for number in numbers)],
+        dtype=torch.int32,
+    )
     test = replace(data.test, items=translated[data.test.items.long()])
     popularity = torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
-    outcome = rank_all(run.model.eval(), test.to(device), known, run.model.config.max_length, clicks, progress)
+    outcome = rank_all(
+        run.model.eval(),
+        test.to(device),
+        known,
+        run.model.config.max_length,
+        clicks,
+        progress,
+    )
     return replace(outcome, dataset=data.fingerprint)

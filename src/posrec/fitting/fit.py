@@ -1,4 +1,5 @@
-"""From a prepared dataset to a run: build the model, train it or count, evaluate it, and write the run folder."""
+"""From a prepared dataset to a run: build the model, train it or count, evaluate it, and write the
+run folder."""
 
 import shutil
 import tempfile
@@ -20,7 +21,14 @@ from posrec.errors import InputError, imported, plural
 from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
-from posrec.fitting.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, open_start, origin
+from posrec.fitting.warm_start import (
+    STARTED_FROM,
+    WarmStart,
+    check_same_model,
+    inherited_settings,
+    open_start,
+    origin,
+)
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, Model, SessionModel
@@ -74,12 +82,22 @@ def fit(
     3
     """
     if not isinstance(data, PreparedDataset):  # often the dataset's folder
-        raise InputError(f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}")
+        raise InputError(
+            f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}"
+        )
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        options: dict[str, Any] = {"progress": progress, "start_from": start_from, "keep_items": keep_items}
+        options: dict[str, Any] = {
+            "progress": progress,
+            "start_from": start_from,
+            "keep_items": keep_items,
+        }
         out = Path(folder) / "run"
-        run, outcome = fit_run(data, model, out, settings, device, resumable=False, export=False, **options)
-    return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
+        run, outcome = fit_run(
+            data, model, out, settings, device, resumable=False, export=False, **options
+        )
+    return Recommender(
+        replace(run, metrics=outcome.as_json() if outcome.metrics else None), device
+    )
 
 
 def fit_run(
@@ -97,7 +115,8 @@ def fit_run(
     export: bool = True,
     training: type[Training] = Training,
 ) -> tuple[Run, Evaluation]:
-    """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
+    """Train a model, evaluate it on the test part if there is one, and write everything into a run
+    folder.
 
     Args:
         data, model, device, progress, keep_items: as for `posrec.fit`.
@@ -120,22 +139,34 @@ def fit_run(
         RunFailed: if the loss was not a number.
     """
     progress = progress or default_progress()
-    context = TrainingContext(Path(out), choose_device(device), progress, resume, track, resumable)
+    context = TrainingContext(
+        Path(out), choose_device(device), progress, resume, track, resumable
+    )
     job = plan_fit(data, model, settings or {}, start_from, keep_items, progress)
     if track:
-        imported("torch.utils.tensorboard", "--track", "track")  # fail before the training rather than in it
+        imported(
+            "torch.utils.tensorboard", "--track", "track"
+        )  # fail before the training rather than in it
     with out_of_memory_hint(advice(job)):
         start = warm_start(job, progress)
         with run_folder(job, context):
             learn(job, start, context, training)
             finish_run(context.run)
         encoding = getattr(job.model_config, "encoding", None)
-        run = load_run(context.run, job.spec, encoding if isinstance(encoding, OwnEncoding) else None)
+        run = load_run(
+            context.run,
+            job.spec,
+            encoding if isinstance(encoding, OwnEncoding) else None,
+        )
         if job.data.test.sessions:
             evaluation = evaluate_run(run, job.data, device, progress)
         else:
-            progress.message(f"{data.path} has no test part, so the run was not evaluated")
-            evaluation = Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+            progress.message(
+                f"{data.path} has no test part, so the run was not evaluated"
+            )
+            evaluation = Evaluation(
+                {}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+            )
     if export:
         add_export(run, progress)
     return run, evaluation
@@ -154,16 +185,21 @@ def fit_together(
 ) -> tuple[Run, Evaluation] | None:
     """`fit_run`, in each of the processes that torchrun has started.
 
-    The first process writes the run and returns it. The others take part in the training and return None; a model that
-    counts needs no help.
-    """
+    The first process writes the run and returns it. The others take part in the training and return
+    None; a model that counts needs no help."""
     from posrec.training.distributed import SharedTraining, several_processes
 
     with several_processes(device) as is_first:
         if is_first:
-            options |= {"start_from": start_from, "keep_items": keep_items, "training": SharedTraining}
+            options |= {
+                "start_from": start_from,
+                "keep_items": keep_items,
+                "training": SharedTraining,
+            }
             return fit_run(data, model, out, settings, device, resume, **options)
-        context = TrainingContext(Path(out), choose_device(device), SilentProgress(), resume, writes=False)
+        context = TrainingContext(
+            Path(out), choose_device(device), SilentProgress(), resume, writes=False
+        )
         job = plan_fit(data, model, settings, start_from, keep_items, context.progress)
         if job.spec.is_trained:
             with out_of_memory_hint(advice(job)):
@@ -173,7 +209,8 @@ def fit_together(
 
 @dataclass(frozen=True)
 class FitJob:
-    """What is trained: a model with its settings, on a dataset, from the weights of another run or from random ones."""
+    """What is trained: a model with its settings, on a dataset, from the weights of another run or
+    from random ones."""
 
     name: str
     spec: ModelSpec
@@ -192,7 +229,12 @@ class FitJob:
     def config(self) -> dict[str, Any]:
         """The config.json of the run."""
         more = {} if self.before is None else {STARTED_FROM: origin(self.before)}
-        return {**run_config(self.name, self.model_config, self.training, self.data, self.items), **more}
+        return {
+            **run_config(
+                self.name, self.model_config, self.training, self.data, self.items
+            ),
+            **more,
+        }
 
 
 def plan_fit(
@@ -207,16 +249,20 @@ def plan_fit(
     settings = with_own_encoding(settings)
     before = open_start(start_from, model, settings.get("encoding"))
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
-    name, spec = model_name(model), find_spec(model)
+    name = model_name(model)
+    spec = find_spec(model)
     configs = (spec.config(), Settings(**spec.settings))
     if keep_items and before is None:
         raise InputError("--keep-items needs --from, the run whose items are kept")
     if before is not None:
         check_same_model(before, name)
         if keep_items:
-            clicked, data = data.train_items, with_items_of(data, before.vocabulary, before.model.items)
+            clicked = data.train_items
+            data = with_items_of(data, before.vocabulary, before.model.items)
             count = plural(data.train_items - clicked, "item")
-            progress.message(f"keeping {count} of the run that the dataset does not have")
+            progress.message(
+                f"keeping {count} of the run that the dataset does not have"
+            )
         configs = inherited_settings(before, spec)
     model_config, training = split_settings(settings, *configs)
     training.check()
@@ -229,13 +275,20 @@ def warm_start(job: FitJob, progress: Progress) -> WarmStart | None:
     """The start from the weights of another run, if there is one."""
     if job.before is None:
         return None
-    start = WarmStart(job.before, job.data.vocabulary, job.items, job.data.trained_until is not None)
+    start = WarmStart(
+        job.before, job.data.vocabulary, job.items, job.data.trained_until is not None
+    )
     for text in start.messages(job.data, job.training.protocol):
         progress.message(text)
     return start
 
 
-def learn(job: FitJob, start: WarmStart | None, context: TrainingContext, training: type[Training]) -> None:
+def learn(
+    job: FitJob,
+    start: WarmStart | None,
+    context: TrainingContext,
+    training: type[Training],
+) -> None:
     """Count or train, and write the weights."""
     torch.manual_seed(job.training.seed)
     if job.spec.is_trained and job.training.protocol == "refit":
@@ -249,12 +302,18 @@ def learn(job: FitJob, start: WarmStart | None, context: TrainingContext, traini
     elif isinstance(network, SessionModel):
         training(network, job.data, job.training, context, start).run()
     else:
-        raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
+        raise InputError(
+            f"{type(network).__name__} must be a subclass of SessionModel or CountingModel"
+        )
 
 
 def items_of(model_config: Any, data: PreparedDataset) -> int:
     """The number of items of a model; it has those of the items file too if it reads attributes."""
-    return data.recommendable_items if getattr(model_config, "attributes", None) else data.train_items
+    return (
+        data.recommendable_items
+        if getattr(model_config, "attributes", None)
+        else data.train_items
+    )
 
 
 def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Model:
@@ -263,7 +322,11 @@ def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> 
     network = spec.build(items, model_config)
     if columns := getattr(model_config, "attributes", None):
         assert isinstance(network, SessionModel)
-        network.describe(encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items))
+        network.describe(
+            encode_attributes(
+                data.vocabulary, chosen_columns(columns, data.vocabulary), items
+            )
+        )
     return network
 
 
@@ -279,21 +342,29 @@ def require_validation_part(data: PreparedDataset) -> None:
 @contextmanager
 def run_folder(job: FitJob, context: TrainingContext) -> Iterator[None]:
     """Begin the run or continue it; no other process trains in its folder during the block."""
-    run, config = context.run, job.config()
+    run = context.run
+    config = job.config()
     if context.resume and not (run / RUN).exists():
         context.progress.message(f"{run} has no run to resume; a new one is trained")
-    with one_writer(run), remove_run_that_never_started(run, is_new_run(run, config, context.resume)):
+    with (
+        one_writer(run),
+        remove_run_that_never_started(run, is_new_run(run, config, context.resume)),
+    ):
         begin_run(run, config, job.data)
         yield
 
 
 @contextmanager
 def remove_run_that_never_started(path: Path, is_new: bool) -> Iterator[None]:
-    """Remove the files of a new run if training fails before its first checkpoint, so that the folder can be used."""
+    """Remove the files of a new run if training fails before its first checkpoint, so that the
+    folder can be used."""
     try:
         yield
     except BaseException:
-        if is_new and not any((path / name).exists() for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)):
+        if is_new and not any(
+            (path / name).exists()
+            for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)
+        ):
             for name in (SELECTION, EVENTS):
                 shutil.rmtree(path / name, ignore_errors=True)
             for name in (RUN, VOCABULARY, POPULARITY, LOG):
@@ -306,5 +377,9 @@ def advice(job: FitJob) -> str:
     if not job.spec.is_trained:
         return "train on less: posrec prepare --fraction keeps the most recent part"
     sizes = {**asdict(job.training), **asdict(job.model_config)}
-    lower = [f"{name} (now {sizes[name]})" for name in ("batch_size", "max_length", "d") if name in sizes]
+    lower = [
+        f"{name} (now {sizes[name]})"
+        for name in ("batch_size", "max_length", "d")
+        if name in sizes
+    ]
     return f"lower {', '.join(lower)}, or set loss=chunked (now {job.training.loss})"

@@ -1,8 +1,9 @@
-"""Protocol `refit`: choose the number of epochs on validation, then train on all training sessions for that number.
+"""Protocol `refit`: choose the number of epochs on validation, then train on all training sessions
+for that number.
 
-The latest sessions are the most similar to those to come, and `early-stop` holds them out. `refit` holds them out only
-while it chooses, and then trains a new model, from the same seed and with the same learning rates, on everything.
-"""
+The latest sessions are the most similar to those to come, and `early-stop` holds them out. `refit`
+holds them out only while it chooses, and then trains a new model, from the same seed and with the
+same learning rates, on everything."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from posrec.training.settings import Settings
 from posrec.training.start import Start
 from posrec.training.training_log import LOG
 
-SELECTION = "selection"  # a folder inside the run, while the number of epochs is being chosen
+SELECTION = (
+    "selection"  # a folder inside the run, while the number of epochs is being chosen
+)
 CHOSEN = "selection.json"
 
 
@@ -31,7 +34,8 @@ def train_refit(
     start: Start | None,
     training: type[Training],
 ) -> None:
-    """Train twice; `build` makes a new model. A run that is resumed continues in whichever part it was."""
+    """Train twice; `build` makes a new model. A run that is resumed continues in whichever part it
+    was."""
     chosen = context.run / CHOSEN
     if chosen.exists():
         epochs = int(read_json(chosen)["epochs"])
@@ -52,9 +56,10 @@ def choose_epochs(
     start: Start | None,
     training: type[Training],
 ) -> int:
-    """Train under early stopping and write the best epoch, which is returned, to `selection.json`; its log is kept in
-    that of the run."""
-    run, folder = context.run, context.run / SELECTION
+    """Train under early stopping and write the best epoch, which is returned, to `selection.json`;
+    its log is kept in that of the run."""
+    run = context.run
+    folder = context.run / SELECTION
     if context.writes:
         folder.mkdir(exist_ok=True)
     torch.manual_seed(settings.seed)
@@ -63,6 +68,11 @@ def choose_epochs(
     state = training(build(), data, stopped_early, within, start).run()
     if context.writes:
         lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
-        write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
-        write_json(run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best})
+        write_text(
+            run / LOG,
+            "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines),
+        )
+        write_json(
+            run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best}
+        )
     return state.best_epoch

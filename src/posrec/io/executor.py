@@ -23,11 +23,16 @@ from posrec.progress import Progress, SilentProgress
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
-LOCAL, RAY = "local", "ray"  # the values of --engine
+# the values of --engine
+LOCAL = "local"
+RAY = "ray"
 ADDRESS = "RAY_ADDRESS"  # what Ray itself reads where no address is given; `ray job submit` sets it
-# No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for no GPU.
+# No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for
+# no GPU.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-OBJECT_MEMORY = 256 * 2**20  # bytes for what tasks return and are given; large things go through files
+OBJECT_MEMORY = (
+    256 * 2**20
+)  # bytes for what tasks return and are given; large things go through files
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
 RETRIES = 3  # of a task whose process or machine dies
 
@@ -97,14 +102,20 @@ class Cluster:
         """
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
-        at_once = min(self.cpus, self.gpus // gpus) if gpus else self.cpus  # tasks that can run at the same time
+        at_once = (
+            min(self.cpus, self.gpus // gpus) if gpus else self.cpus
+        )  # tasks that can run at the same time
         if not at_once:  # Ray would wait for machines to join
             raise InputError(
                 f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
             )
-        most = 2 * at_once if in_order else at_once  # of those in order, some are done and wait for the first
+        most = (
+            2 * at_once if in_order else at_once
+        )  # of those in order, some are done and wait for the first
         task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(call)
-        shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
+        shared = [
+            self.ray.put(function)
+        ]  # in a list, so that the task loads it only after it has set its threads
         running: dict[Any, Input] = {}
         waiting = iter(inputs)
         done = 0
@@ -115,22 +126,33 @@ class Cluster:
                     running[task.remote(shared, given)] = given
                 if not running:
                     return
-                progress.update(work, done, total, f"{min(at_once, len(running))} at a time")
+                progress.update(
+                    work, done, total, f"{min(at_once, len(running))} at a time"
+                )
                 watched = list(running)[:1] if in_order else list(running)
                 (finished,) = self.ray.wait(watched, num_returns=1)[0]
                 given = running.pop(finished)
                 yield given, self.result_of(finished, work)
                 done += 1
-                progress.update(work, done, total, f"{done / (time.monotonic() - began):.2g} tasks/s")
+                progress.update(
+                    work,
+                    done,
+                    total,
+                    f"{done / (time.monotonic() - began):.2g} tasks/s",
+                )
         finally:
             if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
-                for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
+                for unfinished in self.ray.wait(
+                    list(running), num_returns=len(running), timeout=0
+                )[1]:
                     self.ray.cancel(unfinished, force=True)
 
     def gpus_for(self, device: str) -> int:
         """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
         if device not in ("auto", "cpu", "cuda"):
-            raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
+            raise InputError(
+                f"device {device!r} is not known; choose auto, cpu or cuda"
+            )
         return int(device == "cuda" or (device == "auto" and self.gpus > 0))
 
     def result_of(self, finished: Any, work: str) -> Any:
@@ -138,8 +160,14 @@ class Cluster:
         try:
             return self.ray.get(finished)
         except errors.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from None
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+            raise (
+                error.cause if isinstance(error.cause, Exception) else error
+            ) from None
+        except (
+            errors.WorkerCrashedError,
+            errors.OutOfMemoryError,
+            errors.NodeDiedError,
+        ) as error:
             raise RunFailed(
                 f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of memory; "
                 f"use fewer --workers or larger machines ({first_line(error)})"
@@ -164,7 +192,9 @@ def loaded_function(reference: Any) -> Callable[[Any], Any]:
 
 
 @contextmanager
-def executor_of(engine: str, address: str | None = None, workers: int | None = None) -> Iterator[Executor]:
+def executor_of(
+    engine: str, address: str | None = None, workers: int | None = None
+) -> Iterator[Executor]:
     """The executor that the options of a command ask for."""
     if engine not in (LOCAL, RAY):
         raise InputError(f"--engine {engine} is not known; choose {LOCAL} or {RAY}")
@@ -179,8 +209,11 @@ def executor_of(engine: str, address: str | None = None, workers: int | None = N
 
 
 @contextmanager
-def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator[Cluster]:
-    """Connect to the Ray cluster at `address`, or start one on this machine that ends with the block.
+def ray_cluster(
+    address: str | None = None, workers: int | None = None
+) -> Iterator[Cluster]:
+    """Connect to the Ray cluster at `address`, or start one on this machine that ends with the
+    block.
 
     Args:
         address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
@@ -202,7 +235,9 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
             "include_dashboard": False,
         }
     elif workers is not None:
-        raise InputError(f"--workers is for a new local cluster; the cluster at {address} has its own number")
+        raise InputError(
+            f"--workers is for a new local cluster; the cluster at {address} has its own number"
+        )
     else:
         check_address(address)
         options = {"address": address}
@@ -211,7 +246,9 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
     except Exception as error:  # Ray raises a plain one if its own processes do not start within 30 seconds
         if address is None:
             ray.shutdown()  # what has been started of it
-            raise RunFailed(f"Ray can't start a cluster on this machine: {error}") from None
+            raise RunFailed(
+                f"Ray can't start a cluster on this machine: {error}"
+            ) from None
         raise InputError(
             f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a token, set "
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
@@ -228,7 +265,9 @@ def check_address(address: str) -> None:
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):
-        raise InputError(f"--address {address}: must be HOST:PORT, ray://HOST:PORT or auto")
+        raise InputError(
+            f"--address {address}: must be HOST:PORT, ray://HOST:PORT or auto"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:

@@ -1,4 +1,5 @@
-"""Text, JSON, arrays and tensors: files that are replaced whole or not at all, and read with errors that name them."""
+"""Text, JSON, arrays and tensors: files that are replaced whole or not at all, and read with errors
+that name them."""
 
 import json
 import os
@@ -20,14 +21,19 @@ from posrec.io.unfinished import flush, temporary
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs besides the weights.
-WEIGHTS, STATE, CONTINUATION = "model.safetensors", "state.safetensors", "continuation.safetensors"
+# Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs
+# besides the weights.
+WEIGHTS = "model.safetensors"
+STATE = "state.safetensors"
+CONTINUATION = "continuation.safetensors"
 
 
 def refuse_unwritable(path: Path) -> None:
     parent = next(parent for parent in path.absolute().parents if parent.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(f"{path} can't be made: {parent} is not a folder that can be written to; name another")
+        raise InputError(
+            f"{path} can't be made: {parent} is not a folder that can be written to; name another"
+        )
 
 
 @contextmanager
@@ -40,7 +46,9 @@ def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
 
     def refuse_existing() -> None:
         if path.exists() and not overwrite:
-            raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+            raise InputError(
+                f"{path} exists already; name another file, remove it, or pass --overwrite"
+            )
 
     refuse_existing()
     if path.is_dir():
@@ -67,15 +75,25 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     file is opened without waiting, must be a regular one, and is read to the size that it has.
     """
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
-                raise InputError(f"{path} is not a regular file; copy or make the folder again")
-            return file.read(state.st_size if most is None else min(state.st_size, most))
+                raise InputError(
+                    f"{path} is not a regular file; copy or make the folder again"
+                )
+            return file.read(
+                state.st_size if most is None else min(state.st_size, most)
+            )
     except MemoryError:
-        raise InputError(f"{path} does not fit in memory; it is damaged, or this machine is too small for it") from None
+        raise InputError(
+            f"{path} does not fit in memory; it is damaged, or this machine is too small for it"
+        ) from None
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; the folder is damaged, copy or make it again") from None
+        raise InputError(
+            f"{path} is missing; the folder is damaged, copy or make it again"
+        ) from None
     except PermissionError as error:
         raise no_permission(path, error) from None
     except OSError as error:
@@ -83,9 +101,14 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def os_error_in(error: Exception) -> OSError | None:
-    """The operating system's error in one of a library written in Rust: "... No space left on device (os error 28)"."""
+    """The operating system's error in one of a library written in Rust: "... No space left on
+    device (os error 28)"."""
     found = re.search(r"os error (\d+)", str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found is not None else None
+    return (
+        OSError(int(found[1]), os.strerror(int(found[1])))
+        if found is not None
+        else None
+    )
 
 
 def no_permission(path: Path, error: OSError) -> InputError:
@@ -94,7 +117,9 @@ def no_permission(path: Path, error: OSError) -> InputError:
         whose = f" it belongs to user {found.st_uid} and its mode is {stat.S_IMODE(found.st_mode):04o};"
     except OSError:
         whose = " a folder on the way to it is closed to this user;"
-    return InputError(f"{path} can't be read: {error.strerror};{whose} let user {os.geteuid()} read it (chmod, chown)")
+    return InputError(
+        f"{path} can't be read: {error.strerror};{whose} let user {os.geteuid()} read it (chmod, chown)"
+    )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -114,29 +139,45 @@ def parse_json(content: bytes, path: Path) -> Any:
     """`content` is that of the file `path`, which errors name."""
     try:
         return json.loads(content.decode("utf-8"))
-    except (RecursionError, ValueError) as error:  # also nested too deeply, or a number of thousands of digits
-        raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
+    except (
+        RecursionError,
+        ValueError,
+    ) as error:  # also nested too deeply, or a number of thousands of digits
+        raise InputError(
+            f"{path} is not JSON ({error}); it was damaged or written by something else"
+        ) from None
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
     """As `np.save`, which would hide the reason when the disk is full."""
     with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        np.lib.format.write_array_header_1_0(
+            file, np.lib.format.header_data_from_array_1_0(array)
+        )
         file.write(np.ascontiguousarray(array).data)
 
 
 def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
     """The array of an .npy file without Python objects; errors name `path`."""
     try:
-        array: npt.NDArray[Any] = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
+        array: npt.NDArray[Any] = np.lib.format.read_array(
+            BytesIO(content), allow_pickle=False
+        )
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
-        raise InputError(f"{path} can't be read ({error}); the folder is damaged, make it again") from None
+        raise InputError(
+            f"{path} can't be read ({error}); the folder is damaged, make it again"
+        ) from None
     return array
 
 
-def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]) -> None:
-    """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never executes anything."""
-    from safetensors.torch import save  # save_file would replace the unfinished file, which is locked
+def save_tensors(
+    path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]
+) -> None:
+    """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never
+    executes anything."""
+    from safetensors.torch import (
+        save,
+    )  # save_file would replace the unfinished file, which is locked
 
     content = save(separate(tensors), {"about": json.dumps(about)})
     with whole_file(path, overwrite=True) as unfinished:
@@ -144,8 +185,8 @@ def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, A
 
 
 def separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """The tensors in memory of the CPU that no two of them share, as safetensors requires: a model may use one weight
-    under two names."""
+    """The tensors in memory of the CPU that no two of them share, as safetensors requires: a model
+    may use one weight under two names."""
     found = {}
     memory = set()
     for name, tensor in tensors.items():
@@ -160,7 +201,9 @@ def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     return parse_tensors(read_bytes(path), path)
 
 
-def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+def parse_tensors(
+    content: bytes, path: Path
+) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """The tensors, and the note beside them. `content` is that of the file `path`.
 
     It is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that
@@ -170,8 +213,12 @@ def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[
     from safetensors.torch import load
 
     try:
-        tensors = dict(sorted(load(content).items()))  # the library's order differs from call to call
+        tensors = dict(
+            sorted(load(content).items())
+        )  # the library's order differs from call to call
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         return tensors, json.loads(header["__metadata__"]["about"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} can't be read ({error}); it is damaged or was not written by posrec") from None
+        raise InputError(
+            f"{path} can't be read ({error}); it is damaged or was not written by posrec"
+        ) from None

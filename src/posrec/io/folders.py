@@ -26,16 +26,30 @@ from posrec.io.files import (
     refuse_unwritable,
     write_json,
 )
-from posrec.io.unfinished import REPLACED, flush, locked, remove, remove_leftovers, temporary
+from posrec.io.unfinished import (
+    REPLACED,
+    flush,
+    locked,
+    remove,
+    remove_leftovers,
+    temporary,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
 CHECKSUMS = "checksums.json"
-DATASET, RUN = "manifest.json", "config.json"  # the files that mark a folder as one of ours
-KINDS = {DATASET: ("prepared dataset", "posrec prepare"), RUN: ("run folder", "posrec train")}
-EXCHANGE, HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
+# the files that mark a folder as one of ours
+DATASET = "manifest.json"
+RUN = "config.json"
+KINDS = {
+    DATASET: ("prepared dataset", "posrec prepare"),
+    RUN: ("run folder", "posrec train"),
+}
+# RENAME_EXCHANGE and AT_FDCWD of Linux
+EXCHANGE = 2
+HERE = -100
 
 
 def require_folder(folder: Path, marker: str) -> None:
@@ -49,16 +63,28 @@ def require_folder(folder: Path, marker: str) -> None:
         pass
     kind, command = KINDS[marker]
     (other,) = KINDS.keys() - {marker}
-    found = f"has no {marker}" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+    found = (
+        f"has no {marker}"
+        if folder.is_dir()
+        else "is a file"
+        if folder.exists()
+        else "does not exist"
+    )
     if (folder / other).is_file():
         found = f"is a {KINDS[other][0]}"
-    raise InputError(f"{folder} is not a {kind} (it {found}); check the path, or make one with {command}")
+    raise InputError(
+        f"{folder} is not a {kind} (it {found}); check the path, or make one with {command}"
+    )
 
 
-def refuse_existing(folder: Path, overwrite: bool = False, marker: str = DATASET) -> None:
+def refuse_existing(
+    folder: Path, overwrite: bool = False, marker: str = DATASET
+) -> None:
     """Fail before the work. Only a folder that contains `marker` may be overwritten."""
     if (folder.exists() or folder.is_symlink()) and not overwrite:
-        raise InputError(f"{folder} exists already; name another folder, remove it, or pass --overwrite")
+        raise InputError(
+            f"{folder} exists already; name another folder, remove it, or pass --overwrite"
+        )
     if folder.exists() and not (folder / marker).exists():
         raise InputError(
             f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; remove it yourself"
@@ -67,7 +93,9 @@ def refuse_existing(folder: Path, overwrite: bool = False, marker: str = DATASET
 
 
 @contextmanager
-def whole_folder(folder: Path, overwrite: bool = False, marker: str = DATASET) -> Iterator[Path]:
+def whole_folder(
+    folder: Path, overwrite: bool = False, marker: str = DATASET
+) -> Iterator[Path]:
     """Yield a temporary folder to write files into; rename it to `folder` when the block succeeds.
 
     If `folder` is a symbolic link, the folder that it leads to is replaced and the link stays.
@@ -79,7 +107,9 @@ def whole_folder(folder: Path, overwrite: bool = False, marker: str = DATASET) -
         yield unfinished
         for path in [*unfinished.iterdir(), unfinished]:
             flush(path)
-        with locked(folder.parent):  # of two writers without `overwrite`, only one gets the name
+        with locked(
+            folder.parent
+        ):  # of two writers without `overwrite`, only one gets the name
             refuse_existing(folder, overwrite, marker)
             if folder.exists():
                 replace_folder(folder, unfinished)
@@ -93,7 +123,9 @@ def replace_folder(folder: Path, new: Path) -> None:
         remove(new)
         return
     replaced = new.with_name(new.name + REPLACED)
-    folder.rename(replaced)  # if the process is killed here, the next writer restores the name
+    folder.rename(
+        replaced
+    )  # if the process is killed here, the next writer restores the name
     try:
         new.rename(folder)
     except BaseException:
@@ -108,7 +140,9 @@ def exchange(one: Path, other: Path) -> bool:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):  # not Linux, or an old C library
         return False
-    return bool(renameat2(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0)
+    return bool(
+        renameat2(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+    )
 
 
 @dataclass(frozen=True)
@@ -120,20 +154,32 @@ class Checksum:
 def read_checksums(folder: Path) -> dict[str, Checksum]:
     path = folder / CHECKSUMS
     if not path.exists():
-        raise InputError(f"{folder} has no {CHECKSUMS}: it was copied in part; copy or make it again")
+        raise InputError(
+            f"{folder} has no {CHECKSUMS}: it was copied in part; copy or make it again"
+        )
     content = read_json(path)
     try:
-        found = {name: Checksum(int(entry["size"]), str(entry["sha256"])) for name, entry in content["files"].items()}
+        found = {
+            name: Checksum(int(entry["size"]), str(entry["sha256"]))
+            for name, entry in content["files"].items()
+        }
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{path} is not a list of checksums; it is damaged, make the folder again") from None
+        raise InputError(
+            f"{path} is not a list of checksums; it is damaged, make the folder again"
+        ) from None
     if any(Path(name).name != name for name in found):
-        raise InputError(f"{path} names files outside {folder}; it is damaged, make the folder again")
+        raise InputError(
+            f"{path} names files outside {folder}; it is damaged, make the folder again"
+        )
     return found
 
 
 def write_checksums(folder: Path, names: Iterable[str]) -> None:
     """Write checksums.json for those of the files `names` that exist."""
-    save(folder, {name: checksum(folder / name) for name in names if (folder / name).is_file()})
+    save(
+        folder,
+        {name: checksum(folder / name) for name in names if (folder / name).is_file()},
+    )
 
 
 @contextmanager
@@ -143,23 +189,42 @@ def changing(folder: Path, *names: str) -> Iterator[None]:
     They are not listed while they change: if the process is killed, the folder can still be
     loaded, without them. The folder is locked, so that a reader that locks it too never sees it so.
     """
-    if not (folder / CHECKSUMS).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
+    if not (
+        folder / CHECKSUMS
+    ).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
         yield
         return
     with locked(folder):
-        kept = {name: entry for name, entry in read_checksums(folder).items() if name not in names}
+        kept = {
+            name: entry
+            for name, entry in read_checksums(folder).items()
+            if name not in names
+        }
         save(folder, kept)
         yield
-        save(folder, kept | {name: checksum(folder / name) for name in names if (folder / name).is_file()})
+        save(
+            folder,
+            kept
+            | {
+                name: checksum(folder / name)
+                for name in names
+                if (folder / name).is_file()
+            },
+        )
 
 
 def save(folder: Path, files: dict[str, Checksum]) -> None:
-    write_json(folder / CHECKSUMS, {"files": {name: asdict(entry) for name, entry in sorted(files.items())}})
+    write_json(
+        folder / CHECKSUMS,
+        {"files": {name: asdict(entry) for name, entry in sorted(files.items())}},
+    )
 
 
 def checksum(path: Path) -> Checksum:
     with path.open("rb") as file:
-        return Checksum(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+        return Checksum(
+            path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+        )
 
 
 class FolderReader:
@@ -181,9 +246,13 @@ class FolderReader:
     def read(self, name: str) -> bytes:
         path = self.folder / name
         if name not in self.checksums:
-            raise InputError(f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again")
+            raise InputError(
+                f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again"
+            )
         recorded = self.checksums[name]
-        content = read_bytes(path, max(recorded.size, 0) + 1)  # one byte more shows that a file is larger
+        content = read_bytes(
+            path, max(recorded.size, 0) + 1
+        )  # one byte more shows that a file is larger
         self.sha256[name] = hashlib.sha256(content).hexdigest()
         if recorded.sha256 != self.sha256[name]:
             raise InputError(

@@ -18,7 +18,9 @@ from filelock import FileLock, Timeout, lock_descriptor
 
 from posrec.errors import InputError
 
-UNFINISHED = re.compile(r"\.(?P<name>.+)\.unfinished-[0-9a-f]{8}(?P<replaced>-replaced)?", re.DOTALL)
+UNFINISHED = re.compile(
+    r"\.(?P<name>.+)\.unfinished-[0-9a-f]{8}(?P<replaced>-replaced)?", re.DOTALL
+)
 REPLACED = "-replaced"  # the end of the name of a folder that is being replaced, see folders.py
 LOCK = ".lock"  # in a folder that one process writes into for longer
 
@@ -37,7 +39,9 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
     except BaseException as error:
         remove(unfinished)
         # Name what the user asked for, not the temporary name, in errors such as a full disk.
-        if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(str(unfinished))):
+        if isinstance(error, OSError) and (
+            error.filename is None or str(error.filename).startswith(str(unfinished))
+        ):
             error.filename = str(path)
         raise
     finally:
@@ -76,7 +80,9 @@ def remove_leftovers(folder: Path) -> None:
         if (found := UNFINISHED.fullmatch(leftover.name)) is None:
             continue
         with suppress(OSError):  # it belongs to someone else
-            handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+            handle = os.open(
+                leftover, os.O_RDONLY | os.O_NONBLOCK
+            )  # a pipe would be waited for
             try:
                 if not is_abandoned(handle):
                     continue
@@ -147,7 +153,9 @@ def one_writer(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise InputError(f"{folder} is being written by another process; wait for it, or name another folder") from None
+        raise InputError(
+            f"{folder} is being written by another process; wait for it, or name another folder"
+        ) from None
     try:
         yield
     finally:

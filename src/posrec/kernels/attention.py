@@ -2,11 +2,11 @@
 
     A = softmax(Q K^T / sqrt(d_head) + near) V,  over the rows of the session
 
-The rows of session b are `begins[b] .. begins[b + 1] - 1` of `queries [T, A d]`, in which A vectors ask at every row,
-and of `keys_values [T, 2 d]`, K and V side by side. A program computes one head of one session.
-`near [T, A, heads, W]`, if it is given, is what the distance adds to the logits: at row t, distance k, where row t
-reads row t - k. Then the attention is causal, and the weights are returned by distance too.
-"""
+The rows of session b are `begins[b] .. begins[b + 1] - 1` of `queries [T, A d]`, in which A vectors
+ask at every row, and of `keys_values [T, 2 d]`, K and V side by side. A program computes one head
+of one session. `near [T, A, heads, W]`, if it is given, is what the distance adds to the logits: at
+row t, distance k, where row t reads row t - k. Then the attention is causal, and the weights are
+returned by distance too."""
 
 import triton
 import triton.language as tl
@@ -19,8 +19,8 @@ from posrec.kernels.limits import MANY_SESSIONS, block_of, launches, precision
 @triton.jit
 def attend(q, k, near, by_distance, there, scale, CAUSAL: tl.constexpr, NEAR: tl.constexpr, PRECISION: tl.constexpr,
            L: tl.constexpr):  # fmt: skip
-    """Attention weights: the softmax over the session's rows, [L, L]. `by_distance` [L, L] is where `near`, and the
-    weights, of each pair of rows are."""
+    """Attention weights: the softmax over the session's rows, [L, L]. `by_distance` [L, L] is where
+    `near`, and the weights, of each pair of rows are."""
     logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     seen = there[None, :]
     if CAUSAL:
@@ -37,16 +37,33 @@ def attend(q, k, near, by_distance, there, scale, CAUSAL: tl.constexpr, NEAR: tl
 
 @triton.jit
 def distances(row, asker, head, ASKERS: tl.constexpr, heads, width, L: tl.constexpr):
-    """[L, L] the index of each pair of rows in an array [T, A, heads, width] by distance; of earlier rows alone."""
+    """[L, L] the index of each pair of rows in an array [T, A, heads, width] by distance; of
+    earlier rows alone."""
     place = tl.arange(0, L)
-    return (((row * ASKERS + asker) * heads + head) * width)[:, None] + place[:, None] - place[None, :]
+    return (
+        (((row * ASKERS + asker) * heads + head) * width)[:, None]
+        + place[:, None]
+        - place[None, :]
+    )
 
 
 @triton.jit
-def kept(seed, session, asker, head, dropout, ASKERS: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr):
-    """The factors of dropout; the same seed gives the same factors in the forward and the backward pass."""
+def kept(
+    seed,
+    session,
+    asker,
+    head,
+    dropout,
+    ASKERS: tl.constexpr,
+    L: tl.constexpr,
+    LONG: tl.constexpr,
+):
+    """The factors of dropout; the same seed gives the same factors in the forward and the backward
+    pass."""
     place = tl.arange(0, L)
-    number = (((session * ASKERS + asker) * tl.num_programs(1) + head) * LONG + place[:, None]) * LONG + place[None, :]
+    number = (
+        ((session * ASKERS + asker) * tl.num_programs(1) + head) * LONG + place[:, None]
+    ) * LONG + place[None, :]
     return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
 
 
@@ -57,9 +74,11 @@ def attention_kernel(
     ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr, NEAR: tl.constexpr,
     DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    session, head = tl.program_id(0), tl.program_id(1)
+    session = tl.program_id(0)
+    head = tl.program_id(1)
     begin = tl.load(begins + session)
-    place, column = tl.arange(0, L), tl.arange(0, HEAD)
+    place = tl.arange(0, L)
+    column = tl.arange(0, HEAD)
     in_head = column[None, :] < head_width
     column = head * head_width + column
     if session == sessions:  # the unused rows
@@ -67,27 +86,44 @@ def attention_kernel(
             row = start + place
             for asker in tl.static_range(ASKERS):
                 where = attended + (row[:, None] * ASKERS + asker) * d + column[None, :]
-                tl.store(where, tl.zeros([L, HEAD], tl.float32), mask=(row[:, None] < capacity) & in_head)
+                tl.store(
+                    where,
+                    tl.zeros([L, HEAD], tl.float32),
+                    mask=(row[:, None] < capacity) & in_head,
+                )
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
-            row, there = begin + place, place < count
+            row = begin + place
+            there = place < count
             inside = there[:, None] & in_head
             key_of_row = keys_values + row[:, None] * key_stride + column[None, :]
             k = tl.load(key_of_row, mask=inside, other=0.0)
             v = tl.load(key_of_row + d, mask=inside, other=0.0)
             for asker in tl.static_range(ASKERS):
-                asking = queries + row[:, None] * query_stride + asker * d + column[None, :]
+                asking = (
+                    queries + row[:, None] * query_stride + asker * d + column[None, :]
+                )
                 q = tl.load(asking, mask=inside, other=0.0)
-                pairs = distances(row, asker, head, ASKERS, tl.num_programs(1), width, L)
-                weights = attend(q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L)
+                pairs = distances(
+                    row, asker, head, ASKERS, tl.num_programs(1), width, L
+                )
+                weights = attend(
+                    q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L
+                )
                 if DROP:
-                    weights = weights * kept(seed, session, asker, head, dropout, ASKERS, L, LONG)
+                    weights = weights * kept(
+                        seed, session, asker, head, dropout, ASKERS, L, LONG
+                    )
                 if NEAR:
                     earlier = (place[None, :] <= place[:, None]) & there[:, None]
                     tl.store(by_distance + pairs, weights, mask=earlier)
                 result = tl.dot(weights, v, input_precision=PRECISION)
-                tl.store(attended + (row[:, None] * ASKERS + asker) * d + column[None, :], result, mask=inside)
+                tl.store(
+                    attended + (row[:, None] * ASKERS + asker) * d + column[None, :],
+                    result,
+                    mask=inside,
+                )
 
 
 @triton.jit(do_not_specialize=["sessions", "capacity", "width"])
@@ -97,9 +133,11 @@ def attention_backward_kernel(
     head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr,
     CAUSAL: tl.constexpr, NEAR: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    session, head = tl.program_id(0), tl.program_id(1)
+    session = tl.program_id(0)
+    head = tl.program_id(1)
     begin = tl.load(begins + session)
-    place, column = tl.arange(0, L), tl.arange(0, HEAD)
+    place = tl.arange(0, L)
+    column = tl.arange(0, HEAD)
     in_head = column[None, :] < head_width
     column = head * head_width + column
     if session == sessions:
@@ -108,36 +146,55 @@ def attention_backward_kernel(
             row = start + place
             unused = (row[:, None] < capacity) & in_head
             for asker in tl.static_range(ASKERS):
-                tl.store(grad_queries + (row[:, None] * ASKERS + asker) * d + column[None, :], nothing, mask=unused)
+                tl.store(
+                    grad_queries
+                    + (row[:, None] * ASKERS + asker) * d
+                    + column[None, :],
+                    nothing,
+                    mask=unused,
+                )
             where = grad_keys_values + row[:, None] * (2 * d) + column[None, :]
             tl.store(where, nothing, mask=unused)
             tl.store(where + d, nothing, mask=unused)
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
-            row, there = begin + place, place < count
+            row = begin + place
+            there = place < count
             inside = there[:, None] & in_head
             key_of_row = keys_values + row[:, None] * key_stride + column[None, :]
             k = tl.load(key_of_row, mask=inside, other=0.0)
             v = tl.load(key_of_row + d, mask=inside, other=0.0)
-            grad_k, grad_v = tl.zeros([L, HEAD], tl.float32), tl.zeros([L, HEAD], tl.float32)
+            grad_k = tl.zeros([L, HEAD], tl.float32)
+            grad_v = tl.zeros([L, HEAD], tl.float32)
             earlier = (place[None, :] <= place[:, None]) & there[:, None]
             for asker in tl.static_range(ASKERS):
                 asking = row[:, None] * query_stride + asker * d + column[None, :]
                 q = tl.load(queries + asking, mask=inside, other=0.0)
                 result = (row[:, None] * ASKERS + asker) * d + column[None, :]
                 grad_result = tl.load(gradient + result, mask=inside, other=0.0)
-                pairs = distances(row, asker, head, ASKERS, tl.num_programs(1), width, L)
-                weights = attend(q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L)
-                grad_weights = tl.dot(grad_result, tl.trans(v), input_precision=PRECISION)
+                pairs = distances(
+                    row, asker, head, ASKERS, tl.num_programs(1), width, L
+                )
+                weights = attend(
+                    q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L
+                )
+                grad_weights = tl.dot(
+                    grad_result, tl.trans(v), input_precision=PRECISION
+                )
                 if NEAR:
-                    grad_weights += tl.load(grad_distances + pairs, mask=earlier, other=0.0)
+                    grad_weights += tl.load(
+                        grad_distances + pairs, mask=earlier, other=0.0
+                    )
                 used = weights
                 if DROP:
                     keep = kept(seed, session, asker, head, dropout, ASKERS, L, LONG)
-                    used, grad_weights = weights * keep, grad_weights * keep
+                    used = weights * keep
+                    grad_weights = grad_weights * keep
                 grad_v += tl.dot(tl.trans(used), grad_result, input_precision=PRECISION)
-                grad_logits = weights * (grad_weights - tl.sum(grad_weights * weights, 1)[:, None])
+                grad_logits = weights * (
+                    grad_weights - tl.sum(grad_weights * weights, 1)[:, None]
+                )
                 if NEAR:
                     tl.store(grad_near + pairs, grad_logits, mask=earlier)
                 grad_logits = grad_logits * scale
@@ -149,14 +206,19 @@ def attention_backward_kernel(
             tl.store(where + d, grad_v, mask=inside)
 
 
-def sizes(queries: Tensor, keys_values: Tensor, heads: int) -> tuple[int, int, int, int]:
+def sizes(
+    queries: Tensor, keys_values: Tensor, heads: int
+) -> tuple[int, int, int, int]:
     """A, d, the width of a head, and the block size for that width."""
     d = keys_values.shape[1] // 2
     return queries.shape[1] // d, d, d // heads, block_of(d // heads)
 
 
-def plan(sessions: int, longest: int, near: Tensor | None) -> list[tuple[int, int, int, int]]:
-    """The launches; with `near` the same for any number of sessions, so that ranking has no kernels of its own."""
+def plan(
+    sessions: int, longest: int, near: Tensor | None
+) -> list[tuple[int, int, int, int]]:
+    """The launches; with `near` the same for any number of sessions, so that ranking has no kernels
+    of its own."""
     return launches(sessions if near is None else max(sessions, MANY_SESSIONS), longest)
 
 
@@ -170,14 +232,18 @@ def attention(
     queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, heads: int, longest: int,
     causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """queries [T, A d], keys_values [T, 2 d], near [T, A, heads, W], begins [B + 1], an integer `seed`, sessions of at
-    most `longest` rows -> A [T, A d], and the weights by distance [T, A, heads, W], 0 where there is no row; without
-    `near` they are empty."""
+    """queries [T, A d], keys_values [T, 2 d], near [T, A, heads, W], begins [B + 1], an integer
+    `seed`, sessions of at most `longest` rows -> A [T, A d], and the weights by distance [T, A,
+    heads, W], 0 where there is no row; without `near` they are empty."""
     askers, d, width, wide = sizes(queries, keys_values, heads)
-    queries, keys_values = with_plain_rows(queries), with_plain_rows(keys_values)
+    queries = with_plain_rows(queries)
+    keys_values = with_plain_rows(keys_values)
     attended = queries.new_empty(len(queries), askers * d)
-    by_distance = queries.new_zeros(len(queries), askers, heads, 0 if near is None else near.shape[3])
-    sessions, by_pair = len(begins) - 1, attended if near is None else near.contiguous()
+    by_distance = queries.new_zeros(
+        len(queries), askers, heads, 0 if near is None else near.shape[3]
+    )
+    sessions = len(begins) - 1
+    by_pair = attended if near is None else near.contiguous()
     for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_kernel, sessions + 1, heads)(
             queries, keys_values, by_pair, begins, seed, attended, by_distance, sessions, len(queries),
@@ -203,10 +269,14 @@ def attention_backward(
     grad_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     askers, d, width, wide = sizes(queries, keys_values, heads)
-    queries, keys_values = with_plain_rows(queries), with_plain_rows(keys_values)
-    grad_queries, grad_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
+    queries = with_plain_rows(queries)
+    keys_values = with_plain_rows(keys_values)
+    grad_queries = queries.new_empty(queries.shape)
+    grad_keys_values = keys_values.new_empty(keys_values.shape)
     grad_near = grad_distances.new_zeros(grad_distances.shape)
-    sessions, gradient, grad_distances = len(begins) - 1, gradient.contiguous(), grad_distances.contiguous()
+    sessions = len(begins) - 1
+    gradient = gradient.contiguous()
+    grad_distances = grad_distances.contiguous()
     for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_backward_kernel, sessions + 1, heads)(
             queries, keys_values, gradient if near is None else near.contiguous(), begins, seed, gradient,
@@ -222,8 +292,13 @@ def _(
     queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
     grad_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    grad_queries, grad_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
-    return grad_queries, grad_keys_values, grad_distances.new_empty(grad_distances.shape)
+    grad_queries = queries.new_empty(queries.shape)
+    grad_keys_values = keys_values.new_empty(keys_values.shape)
+    return (
+        grad_queries,
+        grad_keys_values,
+        grad_distances.new_empty(grad_distances.shape),
+    )
 
 
 def keep(ctx, inputs, output) -> None:
@@ -233,9 +308,21 @@ def keep(ctx, inputs, output) -> None:
 
 
 def backward(ctx, gradient: Tensor, grad_distances: Tensor):
-    found = attention_backward(*ctx.saved_tensors, gradient, grad_distances, *ctx.options)
+    found = attention_backward(
+        *ctx.saved_tensors, gradient, grad_distances, *ctx.options
+    )
     grad_queries, grad_keys_values, grad_near = found
-    return grad_queries, grad_keys_values, grad_near if ctx.has_near else None, None, None, None, None, None, None
+    return (
+        grad_queries,
+        grad_keys_values,
+        grad_near if ctx.has_near else None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 attention.register_autograd(backward, setup_context=keep)

@@ -1,8 +1,7 @@
 """Item vectors smoothed over a graph of items: X = E + w A E.
 
-Row i of A has the entries `offsets[i] .. offsets[i + 1] - 1` of `columns` and `values`. A program computes one row of X
-and has several rows of E under way at a time.
-"""
+Row i of A has the entries `offsets[i] .. offsets[i + 1] - 1` of `columns` and `values`. A program
+computes one row of X and has several rows of E under way at a time."""
 
 import torch
 import triton
@@ -20,9 +19,11 @@ def smooth_kernel(
     table, offsets, columns, values, smoothed, weight, d: tl.constexpr, D: tl.constexpr, ENTRIES: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    entry, column = tl.arange(0, ENTRIES), tl.arange(0, D)
+    entry = tl.arange(0, ENTRIES)
+    column = tl.arange(0, D)
     in_width = column < d
-    begin, end = tl.load(offsets + row), tl.load(offsets + row + 1)
+    begin = tl.load(offsets + row)
+    end = tl.load(offsets + row + 1)
     own = tl.load(table + row * d + column, mask=in_width, other=0.0)
     near = tl.zeros([D], tl.float32)
     for start in range(begin, end, ENTRIES):
@@ -30,13 +31,17 @@ def smooth_kernel(
         other = tl.load(columns + start + entry, mask=there, other=0)
         value = tl.load(values + start + entry, mask=there, other=0.0)
         inside = there[:, None] & in_width[None, :]
-        x = tl.load(table + other[:, None] * d + column[None, :], mask=inside, other=0.0)  # [ENTRIES, D]
+        x = tl.load(
+            table + other[:, None] * d + column[None, :], mask=inside, other=0.0
+        )  # [ENTRIES, D]
         near += tl.sum(value[:, None] * x, 0)
     tl.store(smoothed + row * d + column, own + weight * near, mask=in_width)
 
 
 @operation("posrec::smooth")
-def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+def smooth(
+    table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor
+) -> Tensor:
     """E [rows, d], offsets [rows + 1], columns and values of A's entries -> X [rows, d]."""
     table = table.contiguous()
     smoothed = torch.empty_like(table)
@@ -44,11 +49,22 @@ def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, value
     wide = block_of(d)
     # With one warp for each 128 columns a thread sums its own columns, and no sum crosses threads.
     launch(smooth_kernel, rows)(
-        table, offsets, columns, values, smoothed, weight, d, wide, ENTRIES, num_warps=max(1, wide // 128)
+        table,
+        offsets,
+        columns,
+        values,
+        smoothed,
+        weight,
+        d,
+        wide,
+        ENTRIES,
+        num_warps=max(1, wide // 128),
     )
     return smoothed
 
 
 @smooth.register_fake
-def _(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+def _(
+    table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor
+) -> Tensor:
     return table.new_empty(table.shape)

@@ -5,9 +5,9 @@ With scores s_bi = h_b . x_i and p_bi = exp(s_bi - log_b), where log_b = log sum
     loss_b = log_b - s_b,target                                  Eq. (11), (12)
     dh = G X,   dX = G^T h,    G_bi = g_b (p_bi - [i is b's target])          g_b: the gradient of loss_b
 
-`columns` and `amounts` raise the scores of a session's own items before the sum. Scores and the factors of all products
-are in half precision, with the ten bits of TF32 and half its time; all sums are in single precision.
-"""
+`columns` and `amounts` raise the scores of a session's own items before the sum. Scores and the
+factors of all products are in half precision, with the ten bits of TF32 and half its time; all sums
+are in single precision."""
 
 import torch
 import triton
@@ -29,8 +29,11 @@ def log_sum_kernel(scores, logs, items, n, BLOCK: tl.constexpr):
     summed = tl.zeros([BLOCK], tl.float32)
     for start in range(0, n, BLOCK):
         column = start + place
-        # n is usually a multiple of 16 and `items` is not: bounded by n, a thread loads four scores at once.
-        score = tl.load(scores + row * n + column, mask=column < n, other=-float("inf")).to(tl.float32)
+        # n is usually a multiple of 16 and `items` is not: bounded by n, a thread loads four scores
+        # at once.
+        score = tl.load(
+            scores + row * n + column, mask=column < n, other=-float("inf")
+        ).to(tl.float32)
         score = tl.where(column < items, score, -float("inf"))
         higher = tl.maximum(highest, score)
         summed = summed * tl.exp(highest - higher) + tl.exp(score - higher)
@@ -40,21 +43,32 @@ def log_sum_kernel(scores, logs, items, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def changes_kernel(scores, logs, targets, factors, changes, items, n, BLOCK: tl.constexpr):
+def changes_kernel(
+    scores, logs, targets, factors, changes, items, n, BLOCK: tl.constexpr
+):
     """G of one row and BLOCK columns, times the scale that is part of `factors`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    score = tl.load(scores + row * n + column, mask=column < n, other=0.0).to(tl.float32)
-    change = tl.exp(score - tl.load(logs + row)) - (column == tl.load(targets + row)).to(tl.float32)
+    score = tl.load(scores + row * n + column, mask=column < n, other=0.0).to(
+        tl.float32
+    )
+    change = tl.exp(score - tl.load(logs + row)) - (
+        column == tl.load(targets + row)
+    ).to(tl.float32)
     change = tl.where(column < items, change * tl.load(factors + row), 0.0)
     tl.store(changes + row * n + column, change.to(tl.float16), mask=column < n)
 
 
 @torch.library.custom_op("posrec::scores_and_logs", mutates_args=())
 def scores_and_logs(
-    sessions: Tensor, table: Tensor, items: int, columns: Tensor | None, amounts: Tensor | None
+    sessions: Tensor,
+    table: Tensor,
+    items: int,
+    columns: Tensor | None,
+    amounts: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """h [B, d] and X [n, d] in half precision -> s [B, n] and log [B]; only the first `items` rows are items."""
+    """h [B, d] and X [n, d] in half precision -> s [B, n] and log [B]; only the first `items` rows
+    are items."""
     scores = torch.mm(sessions, table.T)
     if columns is not None and amounts is not None:
         scores.scatter_add_(1, columns, amounts.half())
@@ -66,7 +80,11 @@ def scores_and_logs(
 
 @scores_and_logs.register_fake
 def _(
-    sessions: Tensor, table: Tensor, items: int, columns: Tensor | None, amounts: Tensor | None
+    sessions: Tensor,
+    table: Tensor,
+    items: int,
+    columns: Tensor | None,
+    amounts: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     scores = sessions.new_empty(sessions.shape[0], table.shape[0])
     return scores, scores.new_empty(sessions.shape[0], dtype=torch.float32)
@@ -74,7 +92,13 @@ def _(
 
 @torch.library.custom_op("posrec::cross_entropy_backward", mutates_args=())
 def cross_entropy_backward(
-    scores: Tensor, logs: Tensor, targets: Tensor, factors: Tensor, sessions: Tensor, table: Tensor, items: int
+    scores: Tensor,
+    logs: Tensor,
+    targets: Tensor,
+    factors: Tensor,
+    sessions: Tensor,
+    table: Tensor,
+    items: int,
 ) -> tuple[Tensor, Tensor]:
     """dh [B, d] and dX [n, d], where `factors [B]` takes the place of g."""
     batch, n = scores.shape
@@ -88,7 +112,13 @@ def cross_entropy_backward(
 
 @cross_entropy_backward.register_fake
 def _(
-    scores: Tensor, logs: Tensor, targets: Tensor, factors: Tensor, sessions: Tensor, table: Tensor, items: int
+    scores: Tensor,
+    logs: Tensor,
+    targets: Tensor,
+    factors: Tensor,
+    sessions: Tensor,
+    table: Tensor,
+    items: int,
 ) -> tuple[Tensor, Tensor]:
     return logs.new_empty(sessions.shape), logs.new_empty(table.shape)
 
@@ -104,7 +134,8 @@ class CrossEntropy(torch.autograd.Function):
         columns: Tensor | None,
         amounts: Tensor | None,
     ) -> Tensor:
-        sessions, table = sessions.half(), table.half()
+        sessions = sessions.half()
+        table = table.half()
         scores, logs = scores_and_logs(sessions, table, items, columns, amounts)
         ctx.save_for_backward(sessions, table, targets, scores, logs, columns)
         ctx.items = items
@@ -121,7 +152,9 @@ class CrossEntropy(torch.autograd.Function):
         grad_amounts = None
         if columns is not None:
             chances = (scores.gather(1, columns).float() - logs[:, None]).exp()
-            grad_amounts = gradient[:, None] * (chances - (columns == targets[:, None]).float())
+            grad_amounts = gradient[:, None] * (
+                chances - (columns == targets[:, None]).float()
+            )
         return grad_sessions / scale, grad_table / scale, None, None, None, grad_amounts
 
 
@@ -129,6 +162,9 @@ def cross_entropy(
     sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None = None,
     amounts: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] -> losses [B]."""
-    losses: Tensor = CrossEntropy.apply(sessions, table, targets, items, columns, amounts)
+    """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] ->
+    losses [B]."""
+    losses: Tensor = CrossEntropy.apply(
+        sessions, table, targets, items, columns, amounts
+    )
     return losses

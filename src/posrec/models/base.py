@@ -1,10 +1,10 @@
 """The base classes of all models: what a model implements, and what the base class derives from it.
 
-A trained model is a `SessionModel`: a vector for each session and for each item, whose inner products are the scores,
-and perhaps a term for the session's own items (`nn/items/own_items.py`). A model that counts the training sessions is a
-`CountingModel`: it computes scores alone. Both are built as `Model(items, config)`. Items are numbered 1..items; any
-other number is unknown to the model. It reads the latest `config.max_length` clicks of a session.
-"""
+A trained model is a `SessionModel`: a vector for each session and for each item, whose inner
+products are the scores, and perhaps a term for the session's own items (`nn/items/own_items.py`). A
+model that counts the training sessions is a `CountingModel`: it computes scores alone. Both are
+built as `Model(items, config)`. Items are numbered 1..items; any other number is unknown to the
+model. It reads the latest `config.max_length` clicks of a session."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -24,11 +24,11 @@ from posrec.nn.packing import Packing, pack
 class Model(nn.Module):
     """The base class of both kinds of models: it scores all items for a batch of sessions."""
 
-    # Whether `SessionModel.batch_vectors` returns a term for the session's own items. Scores are then log
-    # probabilities.
+    # Whether `SessionModel.batch_vectors` returns a term for the session's own items. Scores are
+    # then log probabilities.
     has_own_items = False
-    # Whether what is computed at a click depends on the clicks up to it alone, so that one pass over a session gives
-    # the vectors of all its prefixes (`SessionBatch.every_click`).
+    # Whether what is computed at a click depends on the clicks up to it alone, so that one pass
+    # over a session gives the vectors of all its prefixes (`SessionBatch.every_click`).
     is_causal = False
 
     def __init__(self, items: int, config: Any) -> None:
@@ -39,13 +39,15 @@ class Model(nn.Module):
 
     @property
     def stride(self) -> int:
-        """What the model reads of a session longer than `max_length` begins at a multiple of this many clicks. A causal
-        model reads overlapping windows of such a session, each of them once."""
+        """What the model reads of a session longer than `max_length` begins at a multiple of this
+        many clicks. A causal model reads overlapping windows of such a session, each of them once.
+        """
         return max(1, self.config.max_length // 2) if self.is_causal else 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """Called once, before training or in place of it, with the training sessions, oldest first: session s is
-        `items[offsets[s] : offsets[s + 1]]`. A trained model that takes nothing else from them ignores it.
+        """Called once, before training or in place of it, with the training sessions, oldest first:
+        session s is `items[offsets[s] : offsets[s + 1]]`. A trained model that takes nothing else
+        from them ignores it.
 
         Args:
             items: [N] clicks. A part of a dataset shares this array with the whole dataset, so it may hold clicks
@@ -62,16 +64,18 @@ class Model(nn.Module):
         return self.state_dict()
 
     def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
-        """Continue the training from `saved_weights`: called after `count`, so that a model that saves something else
-        than its parameters can compute them from it."""
+        """Continue the training from `saved_weights`: called after `count`, so that a model that
+        saves something else than its parameters can compute them from it."""
         self.load_state_dict(weights)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a score by them."""
+        """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a
+        score by them."""
         return {}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of the clicks, [B, L], by the name of the term that they belong to, if any."""
+        """The attention weights of the clicks, [B, L], by the name of the term that they belong to,
+        if any."""
         return {}
 
 
@@ -84,24 +88,29 @@ class BatchVectors(NamedTuple):
 
 
 class SessionModel(Model):
-    """The base class of models that are trained. A subclass implements `session_vectors`, or `vectors` instead.
+    """The base class of models that are trained. A subclass implements `session_vectors`, or
+    `vectors` instead.
 
-    A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for the scores, keeps it
-    in `self.embedding` and implements `vectors`: the table's gradient is then computed in one tensor instead of two
-    that have to be added. A model with a term for the session's own items implements `batch_vectors`, and `vectors` as
-    its first two results.
-    """
+    A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for
+    the scores, keeps it in `self.embedding` and implements `vectors`: the table's gradient is then
+    computed in one tensor instead of two that have to be added. A model with a term for the
+    session's own items implements `batch_vectors`, and `vectors` as its first two results."""
 
     embedding: ItemTable
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.session_vectors is SessionModel.session_vectors and cls.vectors is SessionModel.vectors:
-            raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
+        if (
+            cls.session_vectors is SessionModel.session_vectors
+            and cls.vectors is SessionModel.vectors
+        ):
+            raise TypeError(
+                f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place"
+            )
 
     def describe(self, attributes: AttributeTable) -> None:
-        """Called before training with the attributes of the items, if the setting `attributes` of the model's config
-        names some; a config without that setting has no attributes."""
+        """Called before training with the attributes of the items, if the setting `attributes` of
+        the model's config names some; a config without that setting has no attributes."""
         raise NotImplementedError
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
@@ -117,23 +126,28 @@ class SessionModel(Model):
         return self.item_vectors()
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d] and item vectors, as training reads them: [n, d], or a table with some unused rows at
-        its end."""
+        """Session vectors [B, d] and item vectors, as training reads them: [n, d], or a table with
+        some unused rows at its end."""
         return self.session_vectors(batch), self.item_vectors()
 
     def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
-        """Session vectors, item vectors and the term for the session's own items, if the model has one."""
+        """Session vectors, item vectors and the term for the session's own items, if the model has
+        one."""
         return BatchVectors(*self.vectors(batch))
 
-    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
-        """What `batch_vectors` returns, without the item vectors: all that a search needs of a batch."""
+    def sessions_and_own_items(
+        self, batch: SessionBatch
+    ) -> tuple[Tensor, OwnItems | None]:
+        """What `batch_vectors` returns, without the item vectors: all that a search needs of a
+        batch."""
         if not self.has_own_items:
             return self.session_vectors(batch), None
         sessions, _, own = self.batch_vectors(batch)
         return sessions, own
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        """Products of session and item vectors; log probabilities where there is a term for the session's own items."""
+        """Products of session and item vectors; log probabilities where there is a term for the
+        session's own items."""
         if not self.has_own_items:
             return self.session_vectors(batch) @ self.item_vectors().T
         sessions, table, own = self.batch_vectors(batch)
@@ -141,15 +155,23 @@ class SessionModel(Model):
         return own.log_chances_of_all(sessions @ table[: self.items].T)
 
     def modules_to_initialize(self) -> Iterator[nn.Module]:
-        """The modules whose weights the model draws: all but layer norms, which start as the identity, and an encoding
-        of the user's own, which starts with the weights that it has."""
-        own = self.encoding if isinstance(getattr(self.config, "encoding", None), OwnEncoding) else None
+        """The modules whose weights the model draws: all but layer norms, which start as the
+        identity, and an encoding of the user's own, which starts with the weights that it has."""
+        own = (
+            self.encoding
+            if isinstance(getattr(self.config, "encoding", None), OwnEncoding)
+            else None
+        )
         own_modules = set(own.modules()) if isinstance(own, nn.Module) else set()
-        return (part for part in self.modules() if part not in own_modules and not isinstance(part, nn.LayerNorm))
+        return (
+            part
+            for part in self.modules()
+            if part not in own_modules and not isinstance(part, nn.LayerNorm)
+        )
 
     def draw_weights(self, bound: float, spread: float = 0.0) -> None:
-        """Draw the weights of `modules_to_initialize`, uniformly from +-bound; with a spread from a normal distribution
-        of this standard deviation, where biases start at 0."""
+        """Draw the weights of `modules_to_initialize`, uniformly from +-bound; with a spread from a
+        normal distribution of this standard deviation, where biases start at 0."""
         for module in self.modules_to_initialize():
             for parameter in module.parameters(recurse=False):
                 if not spread:
@@ -167,16 +189,19 @@ class SessionModel(Model):
         return None
 
     def graph_and_packing(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:
-        """The batch's session graphs and the packing of their nodes; built here unless the batch has them already."""
+        """The batch's session graphs and the packing of their nodes; built here unless the batch
+        has them already."""
         graph = batch.graph or self.build_graph(batch)
         if graph is None:
-            raise TypeError(f"{type(self).__name__} reads graphs and must define build_graph(batch)")
+            raise TypeError(
+                f"{type(self).__name__} reads graphs and must define build_graph(batch)"
+            )
         return graph, batch.packing or pack(graph.nodes, batch.capacity)
 
 
 class CountingModel(Model):
-    """The base class of models that count the training sessions in one pass. A subclass implements `count`, which keeps
-    its counts in buffers, and `scores`."""
+    """The base class of models that count the training sessions in one pass. A subclass implements
+    `count`, which keeps its counts in buffers, and `scores`."""
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         raise NotImplementedError

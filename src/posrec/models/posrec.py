@@ -1,9 +1,11 @@
-"""PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS 2021), section 4.3.
+"""PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS
+2021), section 4.3.
 
-A session becomes a graph of its items (`nn/graph.py`). In the position-aware gated graph layer every node receives
-messages from its neighbours and from the anchors, Eq. (7)-(8); a bidirectional Transformer reads the nodes with their
-positional encoding, Eq. (9); the session's vector is the sum of the last item, the latest and the initial intention,
-Eq. (10); items are scored by their product with it, Eq. (11).
+A session becomes a graph of its items (`nn/graph.py`). In the position-aware gated graph layer
+every node receives messages from its neighbours and from the anchors, Eq. (7)-(8); a bidirectional
+Transformer reads the nodes with their positional encoding, Eq. (9); the session's vector is the sum
+of the last item, the latest and the initial intention, Eq. (10); items are scored by their product
+with it, Eq. (11).
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
 """
@@ -30,36 +32,63 @@ PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 @dataclass(frozen=True)
 class PosRecConfig:
-    """The paper's settings; those that it does not give are the best ones measured (docs/performance.md)."""
+    """The paper's settings; those that it does not give are the best ones measured
+    (docs/performance.md)."""
 
-    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    d: int = setting(
+        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
+    )
     encoding: str = setting("ldpe", ENCODING, tune=("ldpe", "dpe", "lrpe", "none"))
-    anchors: bool = setting(True, "messages from the [anchors](terms.md#anchors) to every node", tune=(True, False))
-    normalize: bool = setting(False, "divide the weights of a node's incoming and of its outgoing edges by their sum")
+    anchors: bool = setting(
+        True,
+        "messages from the [anchors](terms.md#anchors) to every node",
+        tune=(True, False),
+    )
+    normalize: bool = setting(
+        False,
+        "divide the weights of a node's incoming and of its outgoing edges by their sum",
+    )
     layers: int = setting(1, "layers of the Transformer", at_least=0)
     heads: int = setting(2, "heads of attention", at_least=1)
-    feed_forward: int = setting(4, "width of the Transformer's feed-forward, in d", at_least=1)
-    dropout: float = setting(0.0, "dropout in the Transformer", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    feed_forward: int = setting(
+        4, "width of the Transformer's feed-forward, in d", at_least=1
+    )
+    dropout: float = setting(
+        0.0,
+        "dropout in the Transformer",
+        between=(0, 1),
+        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
+    )
     initialization: str = setting(
-        "uniform", "`uniform` in +-1/sqrt(d), or `normal` with standard deviation 0.1", choices=("uniform", "normal")
+        "uniform",
+        "`uniform` in +-1/sqrt(d), or `normal` with standard deviation 0.1",
+        choices=("uniform", "normal"),
     )
     lambda0: float = setting(1.0, "weight of the last item's updated vector")
     lambda1: float = setting(1.0, "weight of the latest intention")
-    lambda2: float = setting(1.0, "weight of the initial intention", tune=(0.25, 0.5, 1.0, 2.0))
-    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
+    lambda2: float = setting(
+        1.0, "weight of the initial intention", tune=(0.25, 0.5, 1.0, 2.0)
+    )
+    max_length: int = setting(
+        20, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class PosRec(SessionModel):
-    """A gated graph layer with anchors, then a Transformer with a positional encoding counted from both ends."""
+    """A gated graph layer with anchors, then a Transformer with a positional encoding counted from
+    both ends."""
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
-        self.encoding = make_encoding(config.encoding, d, config.max_length, config.heads)
+        self.encoding = make_encoding(
+            config.encoding, d, config.max_length, config.heads
+        )
         self.transformer = nn.ModuleList(
-            TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout) for _ in range(config.layers)
+            TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout)
+            for _ in range(config.layers)
         )
         self.reset_parameters()
 
@@ -81,14 +110,21 @@ class PosRec(SessionModel):
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
         config = self.config
-        return config.lambda0 * last_item + config.lambda1 * latest + config.lambda2 * initial, table
+        return (
+            config.lambda0 * last_item
+            + config.lambda1 * latest
+            + config.lambda2 * initial,
+            table,
+        )
 
     def intentions(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
+        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors
+        x [T, d]."""
         updated, hidden, bias = self.updated(batch, graph, packing, x)
-        last_row, first_row = packing.row_at(graph.last(batch.lengths)), packing.row_of_slot[:, 0]
+        last_row = packing.row_at(graph.last(batch.lengths))
+        first_row = packing.row_of_slot[:, 0]
         read = apply_layers(
             self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias
         )  # Eq. (9), [2B, d]
@@ -98,8 +134,8 @@ class PosRec(SessionModel):
     def updated(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """X' [T, d], Eq. (7), (8); X' plus its positional encoding, the Transformer's input; and the attention's
-        bias."""
+        """X' [T, d], Eq. (7), (8); X' plus its positional encoding, the Transformer's input; and
+        the attention's bias."""
         assert graph.weights is not None
         updated = self.graph(x, graph.weights, packing)
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
@@ -112,13 +148,18 @@ class PosRec(SessionModel):
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, [B, d] each; they add up to h."""
         graph, packing = self.graph_and_packing(batch)
-        vectors = self.intentions(batch, graph, packing, self.embedding.look_up(packing.to_rows(batch.items)))
+        vectors = self.intentions(
+            batch, graph, packing, self.embedding.look_up(packing.to_rows(batch.items))
+        )
         weights = (self.config.lambda0, self.config.lambda1, self.config.lambda2)
-        return {name: weight * vector for name, weight, vector in zip(PARTS, weights, vectors, strict=True)}
+        return {
+            name: weight * vector
+            for name, weight, vector in zip(PARTS, weights, vectors, strict=True)
+        }
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of each intention in the last Transformer layer, the mean over heads, [B, L] each; none
-        without a layer.
+        """The attention weights of each intention in the last Transformer layer, the mean over
+        heads, [B, L] each; none without a layer.
 
         Clicks on the same item share a node, and each of them has the node's weight.
         """
@@ -128,8 +169,15 @@ class PosRec(SessionModel):
         x = self.embedding.look_up(packing.to_rows(batch.items))
         _, hidden, bias = self.updated(batch, graph, packing, x)
         for layer in self.transformer:
-            weights = cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)  # [B, L, L]
+            weights = (
+                cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)
+            )  # [B, L, L]
             hidden = layer(hidden, packing, bias)
-        by_click = weights.gather(2, graph.alias[:, None].expand_as(weights))  # [B, L, L], column: a click
+        by_click = weights.gather(
+            2, graph.alias[:, None].expand_as(weights)
+        )  # [B, L, L], column: a click
         session = torch.arange(batch.items.shape[0], device=batch.items.device)
-        return {PARTS[1]: by_click[session, graph.last(batch.lengths)], PARTS[2]: by_click[:, 0]}
+        return {
+            PARTS[1]: by_click[session, graph.last(batch.lengths)],
+            PARTS[2]: by_click[:, 0],
+        }

@@ -1,4 +1,5 @@
-"""posrec-plus: PosRec's dual positions and its two intentions, read in one pass, and what has been learnt since.
+"""posrec-plus: PosRec's dual positions and its two intentions, read in one pass, and what has been
+learnt since.
 
     T clicks of B sessions, d dimensions, n items. Click j of a session is its j-th from the front, from 0 on.
 
@@ -8,8 +9,8 @@
     z_i  = scale cos(h_i, X) + trend                                     in place of Eq. (11); `nn/items/trends.py`
     p    = g_repeat r + g_explore e                                      `nn/items/own_items.py`, `RepeatPart`
 
-x_j is the row of X of click j's item. The loss is -log p of the next item, at every click of a session.
-"""
+x_j is the row of X of click j's item. The loss is -log p of the next item, at every click of a
+session."""
 
 import math
 from dataclasses import dataclass, replace
@@ -37,38 +38,76 @@ MOST_RAISED = 10.0  # the largest |delta| of the session's own items
 
 @dataclass(frozen=True)
 class PosRecPlusConfig:
-    """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together (docs/models_plus.md)."""
+    """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together
+    (docs/models_plus.md)."""
 
-    d: int = setting(200, "width of item vectors", at_least=1, tune=(100, 128, 200, 256))
+    d: int = setting(
+        200, "width of item vectors", at_least=1, tune=(100, 128, 200, 256)
+    )
     encoding: str = setting("ldpe", ENCODING)
     message: bool = setting(True, "a message from each click to the next, by a GRU")
     initial: bool = setting(True, "the initial intention, the first click's view")
     layers: int = setting(1, "layers of the Transformer", at_least=0)
     heads: int = setting(2, "heads of attention", at_least=1)
-    feed_forward: int = setting(4, "width of the Transformer's feed-forward, in d", at_least=1)
+    feed_forward: int = setting(
+        4, "width of the Transformer's feed-forward, in d", at_least=1
+    )
     dropout: float = setting(0.1, "dropout in the Transformer", between=(0, 1))
     item_dropout: float = setting(
-        0.35, "dropout of the item vectors that are read", between=(0, 1), tune=(0.1, 0.2, 0.35, 0.5)
+        0.35,
+        "dropout of the item vectors that are read",
+        between=(0, 1),
+        tune=(0.1, 0.2, 0.35, 0.5),
     )
-    repeat_dropout: float = setting(0.5, "dropout of what the repeat part reads", between=(0, 1), tune=(0.2, 0.5))
-    cosine: bool = setting(True, "score by the cosine; else by the plain product, without a scale")
-    scale: float = setting(13.0, "the factor of the cosine", above=0, tune=(11.0, 13.0, 16.0))
-    attributes: str = setting("", "columns of the items file that describe an item: `category,price` or `auto`")
-    id_dropout: float = setting(0.1, "share of items that a step knows by their attributes alone", between=(0, 1))
-    smoothing: float = setting(0.5, "weight of co-clicked items in a vector", at_least=0, tune=(0.0, 0.25, 0.5, 1.0))
-    neighbours: int = setting(12, "how many co-clicked items of an item are read", at_least=1)
-    window: int = setting(2, "how far apart two clicks of co-clicked items may be", at_least=1)
+    repeat_dropout: float = setting(
+        0.5, "dropout of what the repeat part reads", between=(0, 1), tune=(0.2, 0.5)
+    )
+    cosine: bool = setting(
+        True, "score by the cosine; else by the plain product, without a scale"
+    )
+    scale: float = setting(
+        13.0, "the factor of the cosine", above=0, tune=(11.0, 13.0, 16.0)
+    )
+    attributes: str = setting(
+        "",
+        "columns of the items file that describe an item: `category,price` or `auto`",
+    )
+    id_dropout: float = setting(
+        0.1,
+        "share of items that a step knows by their attributes alone",
+        between=(0, 1),
+    )
+    smoothing: float = setting(
+        0.5,
+        "weight of co-clicked items in a vector",
+        at_least=0,
+        tune=(0.0, 0.25, 0.5, 1.0),
+    )
+    neighbours: int = setting(
+        12, "how many co-clicked items of an item are read", at_least=1
+    )
+    window: int = setting(
+        2, "how far apart two clicks of co-clicked items may be", at_least=1
+    )
     trend: bool = setting(True, "a term for how much an item is clicked of late")
-    repeat: bool = setting(True, "repeat and explore; else explore alone, without a term for the session's own items")
+    repeat: bool = setting(
+        True,
+        "repeat and explore; else explore alone, without a term for the session's own items",
+    )
     repeat_width: int = setting(64, "width of the repeat part", at_least=1)
-    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1, tune=(20, 50, 100))
+    max_length: int = setting(
+        50,
+        "how many of a session's latest clicks are read",
+        at_least=1,
+        tune=(20, 50, 100),
+    )
 
 
 class RepeatPart(nn.Module):
     """How likely each of the items clicked so far is clicked again: rho, delta and the gate.
 
-    At click i, for each click j <= i that is the latest on its item, with f the place of the first click on the item
-    and c the number of clicks on it, both as they are at click j:
+    At click i, for each click j <= i that is the latest on its item, with f the place of the first
+    click on the item and c the number of clicks on it, both as they are at click j:
 
         u_ij = relu(W_x x_j + W_H H_j + W_h h_i + P_f[f] + P_b[i - j] + P_c[c] + bias)
         (rho_ij, delta_ij) = W_u u_ij + bias;    r_i = softmax of rho_ij over j
@@ -81,37 +120,58 @@ class RepeatPart(nn.Module):
     def __init__(self, d: int, width: int, max_length: int) -> None:
         super().__init__()
         self.of_item = nn.Linear(d, width)
-        self.of_state, self.of_session = nn.Linear(d, width, bias=False), nn.Linear(d, width, bias=False)
+        self.of_state = nn.Linear(d, width, bias=False)
+        self.of_session = nn.Linear(d, width, bias=False)
         self.forward_position, self.backward_position, self.clicks = (
-            learned_table(rows, width) for rows in (max_length, max_length, MOST_CLICKS + 1)
+            learned_table(rows, width)
+            for rows in (max_length, max_length, MOST_CLICKS + 1)
         )
         self.out = nn.Linear(width, 2)
-        self.gate = nn.Sequential(nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2))
+        self.gate = nn.Sequential(
+            nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2)
+        )
 
     def forward(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> OwnItems:
         """x and H [T, d] of every click, h [Q, d] of those that are asked for."""
-        asked, returned = clicks.asked, clicks.returned
+        asked = clicks.asked
+        returned = clicks.returned
         first = clicks.every.place - returned.since
-        of_click = self.of_item(x) + self.of_state(hidden) + look_up(self.forward_position, first)
+        of_click = (
+            self.of_item(x)
+            + self.of_state(hidden)
+            + look_up(self.forward_position, first)
+        )
         of_click = of_click + look_up(self.clicks, returned.clicks)
-        at_distance = look_up(self.backward_position, torch.arange(asked.rows.shape[1], device=x.device))
-        u = (asked.of(of_click) + self.of_session(h)[:, None] + at_distance).relu()  # [Q, W, width]
+        at_distance = look_up(
+            self.backward_position, torch.arange(asked.rows.shape[1], device=x.device)
+        )
+        u = (
+            asked.of(of_click) + self.of_session(h)[:, None] + at_distance
+        ).relu()  # [Q, W, width]
         rho, delta = self.two_numbers(u)  # [Q, W]
         is_latest = returned.latest_of_items(asked)
         items = torch.where(is_latest, asked.of(clicks.numbers), 0)
         rho = torch.where(items > 0, rho, LOG_OF_NO_CHANCE)
-        counts = torch.stack([asked.place + 1, is_latest.sum(1)], 1).to(h.dtype).log1p() / 3
+        counts = (
+            torch.stack([asked.place + 1, is_latest.sum(1)], 1).to(h.dtype).log1p() / 3
+        )
         again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
         strength = rho.logsumexp(1, keepdim=True)
-        logits = self.gate(torch.cat([h, counts, again, strength.clamp(min=-20) / 5], 1))  # [Q, 2]
-        nothing = torch.where((items > 0).any(1), 0.0, LOG_OF_NO_CHANCE)  # no item to repeat
+        logits = self.gate(
+            torch.cat([h, counts, again, strength.clamp(min=-20) / 5], 1)
+        )  # [Q, 2]
+        nothing = torch.where(
+            (items > 0).any(1), 0.0, LOG_OF_NO_CHANCE
+        )  # no item to repeat
         g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
         repeat = g[:, :1] + rho - strength
-        return OwnItems(items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1])
+        return OwnItems(
+            items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1]
+        )
 
     def two_numbers(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so that it is not stored
-        and read again."""
+        """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so
+        that it is not stored and read again."""
         if not u.is_cuda:
             first, second = self.out(u).unbind(2)
             return first, second
@@ -120,21 +180,30 @@ class RepeatPart(nn.Module):
 
 
 class PosRecPlus(SessionModel):
-    """PosRec in one pass, with smoothed item vectors, scored by cosine, in a mixture of repeats and exploring."""
+    """PosRec in one pass, with smoothed item vectors, scored by cosine, in a mixture of repeats and
+    exploring."""
 
     is_causal = True
 
     def __init__(self, items: int, config: PosRecPlusConfig) -> None:
         super().__init__(items, config)
-        d, rows = config.d, padded_rows(items)
+        d = config.d
+        rows = padded_rows(items)
         self.embedding = ItemTable(items, d)
         self.attributes = AttributeVectors(rows, d) if config.attributes else None
-        self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
+        self.co_clicks = CoClickGraph(
+            config.smoothing, config.neighbours, config.window
+        )
         self.trends = Trends(rows) if config.trend else None
         self.reader = SessionReader(config)
         self.has_own_items = config.repeat
-        self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
-        self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)
+        self.repeat = (
+            RepeatPart(d, config.repeat_width, config.max_length)
+            if config.repeat
+            else None
+        )
+        self.item_dropout = Dropout(config.item_dropout)
+        self.repeat_dropout = Dropout(config.repeat_dropout)
         self.draw_weights(1 / math.sqrt(d))
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
@@ -152,14 +221,21 @@ class PosRecPlus(SessionModel):
             clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
             clicked[items[offsets[0] : offsets[-1]].long().cpu() - 1] = True
             with torch.no_grad():
-                self.embedding.weight[~clicked] = 0  # an item without clicks is what its attributes say
+                self.embedding.weight[~clicked] = (
+                    0  # an item without clicks is what its attributes say
+                )
         self.co_clicks.count(items, offsets, self.items)
         if self.trends is not None:
             self.trends.count(items, offsets)
 
     def saved_weights(self) -> dict[str, Tensor]:
-        """The weights with X in place of E and the trend after the whole log: recommending needs no counts."""
-        weights = {name: value for name, value in self.state_dict().items() if not name.startswith("attributes.")}
+        """The weights with X in place of E and the trend after the whole log: recommending needs no
+        counts."""
+        weights = {
+            name: value
+            for name, value in self.state_dict().items()
+            if not name.startswith("attributes.")
+        }
         weights["embedding.weight"] = self.smoothed().detach()
         if self.trends is not None:
             weights["trends.now"] = self.trends.latest().detach()
@@ -169,7 +245,9 @@ class PosRecPlus(SessionModel):
         """Find E from X; the trend after the log is not needed, since it has been counted."""
         self.load_state_dict({**self.state_dict(), **weights})
         with torch.no_grad():
-            self.embedding.weight.copy_(self.co_clicks.unsmoothed(self.embedding.weight))
+            self.embedding.weight.copy_(
+                self.co_clicks.unsmoothed(self.embedding.weight)
+            )
             if self.attributes is not None and self.attributes.is_described:
                 self.attributes.fit(self.embedding.weight)
                 self.embedding.weight.sub_(self.attributes())
@@ -183,7 +261,9 @@ class PosRecPlus(SessionModel):
         smoothed = self.co_clicks.smoothed(table + of_attributes)
         if not dropout or self.config.id_dropout == 0:
             return smoothed
-        dropped = (torch.rand(len(table), device=table.device) < self.config.id_dropout) & self.attributes.described
+        dropped = (
+            torch.rand(len(table), device=table.device) < self.config.id_dropout
+        ) & self.attributes.described
         return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def item_vectors(self) -> Tensor:
@@ -205,16 +285,23 @@ class PosRecPlus(SessionModel):
 
     def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
         sessions, smoothed, own = self.unscaled_vectors(batch)
-        return BatchVectors(sessions, self.with_trend(self.scored(smoothed), batch), own)
+        return BatchVectors(
+            sessions, self.with_trend(self.scored(smoothed), batch), own
+        )
 
-    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
+    def sessions_and_own_items(
+        self, batch: SessionBatch
+    ) -> tuple[Tensor, OwnItems | None]:
         sessions, _, own = self.unscaled_vectors(batch)
         return sessions, own
 
     def unscaled_vectors(self, batch: SessionBatch) -> BatchVectors:
-        """As `batch_vectors`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
+        """As `batch_vectors`, with the table X as it is: scaling every row takes longer than
+        reading a few sessions."""
         clicks = self.clicks_of(batch)
-        x, table = look_up_and_table(self.smoothed(self.training), clicks.numbers, self.items)
+        x, table = look_up_and_table(
+            self.smoothed(self.training), clicks.numbers, self.items
+        )
         read = self.reader(self.item_dropout(x), clicks)
         h = sum_of(read.parts)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
@@ -222,16 +309,26 @@ class PosRecPlus(SessionModel):
             sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
         if self.repeat is None:
             return BatchVectors(sessions, table, None)
-        own = self.repeat(clicks, *(self.repeat_dropout(one) for one in (x, read.hidden, h)))
+        own = self.repeat(
+            clicks, *(self.repeat_dropout(one) for one in (x, read.hidden, h))
+        )
         if not batch.every_click:
-            vectors = self.with_trend(self.scored(x), batch, (clicks.numbers - 1).clamp(min=0))
-            own = replace(own, products=(sessions[:, None] * clicks.asked.of(vectors)).sum(2))
+            vectors = self.with_trend(
+                self.scored(x), batch, (clicks.numbers - 1).clamp(min=0)
+            )
+            own = replace(
+                own, products=(sessions[:, None] * clicks.asked.of(vectors)).sum(2)
+            )
         return BatchVectors(sessions, table, own)
 
     def clicks_of(self, batch: SessionBatch) -> Clicks:
         packing = batch.packing
         if packing is None:
-            packing = unpacked(batch.mask) if batch.longest is not None else pack(batch.mask, batch.capacity)
+            packing = (
+                unpacked(batch.mask)
+                if batch.longest is not None
+                else pack(batch.mask, batch.capacity)
+            )
         every = every_click(packing)
         numbers = packing.to_rows(batch.items)
         numbers = torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)
@@ -242,35 +339,56 @@ class PosRecPlus(SessionModel):
         """x [T, d]."""
         return look_up_and_table(self.smoothed(), clicks.numbers, self.items)[0]
 
-    def with_trend(self, vectors: Tensor, batch: SessionBatch | None = None, rows: Tensor | None = None) -> Tensor:
+    def with_trend(
+        self,
+        vectors: Tensor,
+        batch: SessionBatch | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """Vectors of all items, or of those in `rows` of the table, with the columns of the trend."""
         if self.trends is None:
             return vectors
-        return torch.cat([vectors, self.trends.of_items(None if batch is None else batch.when, rows)], 1)
+        return torch.cat(
+            [
+                vectors,
+                self.trends.of_items(None if batch is None else batch.when, rows),
+            ],
+            1,
+        )
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         clicks = self.clicks_of(batch)
         parts = self.reader(self.input_vectors(clicks), clicks).parts
         length = sum_of(parts).norm(dim=-1, keepdim=True)
-        scale = self.config.scale / length if self.config.cosine else torch.ones_like(length)
+        scale = (
+            self.config.scale / length
+            if self.config.cosine
+            else torch.ones_like(length)
+        )
         named = {name: part * scale for name, part in zip(PARTS, parts, strict=True)}
         if self.trends is None:
             return named
         columns = self.trends.of_sessions(length, None)
-        named = {name: functional.pad(part, (0, columns.shape[1])) for name, part in named.items()}
+        named = {
+            name: functional.pad(part, (0, columns.shape[1]))
+            for name, part in named.items()
+        }
         return {**named, "trend": functional.pad(columns, (self.config.d, 0))}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention of the latest and the initial intention in the last Transformer layer, and r of the repeat
-        part, which is that of an item and stands at its latest click; [B, L] each."""
+        """The attention of the latest and the initial intention in the last Transformer layer, and
+        r of the repeat part, which is that of an item and stands at its latest click; [B, L] each.
+        """
         clicks = self.clicks_of(batch)
         found = self.reader.attention(self.input_vectors(clicks), clicks)
         own = self.sessions_and_own_items(batch)[1]
         if own is not None:
             distance = torch.arange(own.items.shape[1], device=own.items.device)
             place = (clicks.asked.place[:, None] - distance).clamp(min=0)
-            found[REPEAT] = torch.zeros_like(own.repeat).scatter_add(1, place, own.repeat_shares)
+            found[REPEAT] = torch.zeros_like(own.repeat).scatter_add(
+                1, place, own.repeat_shares
+            )
         return found
 
 

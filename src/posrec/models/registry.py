@@ -1,5 +1,5 @@
-"""ModelSpec, the registry of every model of the package by name, and looking up models and encodings: those of the
-package by name, users' own by name (own_code.py) or as objects."""
+"""ModelSpec, the registry of every model of the package by name, and looking up models and
+encodings: those of the package by name, users' own by name (own_code.py) or as objects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,9 +65,12 @@ class ModelSpec:
         return issubclass(self.model, SessionModel)
 
     def build(self, items: int, config: Any) -> Model:
-        """The model for items 1..items, not yet trained or counted; an InputError if a setting is not valid."""
+        """The model for items 1..items, not yet trained or counted; an InputError if a setting is
+        not valid."""
         if not hasattr(config, "max_length"):
-            raise InputError(f"{type(config).__name__} must have a field max_length: how many clicks the model reads")
+            raise InputError(
+                f"{type(config).__name__} must have a field max_length: how many clicks the model reads"
+            )
         if config.max_length < 1:
             raise InputError(f"max_length must be at least 1, not {config.max_length}")
         try:
@@ -76,7 +79,8 @@ class ModelSpec:
             raise InputError(str(error)) from None
 
 
-# What `posrec tune` searches of the training, unless a spec names something else. Every space contains the defaults.
+# What `posrec tune` searches of the training, unless a spec names something else. Every space
+# contains the defaults.
 TRAINING: dict[str, Range | Choices] = {
     "learning_rate": Range(3e-4, 1e-2),
     "batch_size": (100, 128, 256, 512),
@@ -86,12 +90,14 @@ TRAINING: dict[str, Range | Choices] = {
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.
 PAIRWISE = {"loss": "bpr", "sample_alpha": 0.5, "l2": 0.0}
 PAIRWISE_SEARCH = {**TRAINING, "sample_alpha": (0.0, 0.25, 0.5, 0.75)}
-# NARM's code has batches of 512, which use a GPU well; they need a higher learning rate and more epochs.
+# NARM's code has batches of 512, which use a GPU well; they need a higher learning rate and more
+# epochs.
 RECURRENT = {"batch_size": 512, "learning_rate": 0.002, "epochs": 10, "decay_every": 7}
 # STAMP's code has batches of 512, a learning rate of 0.003 and up to 10 epochs.
 MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every": 5}
 
-# Chosen with the model's own settings. Large batches use a GPU well, and need a learning rate that rises and falls.
+# Chosen with the model's own settings. Large batches use a GPU well, and need a learning rate that
+# rises and falls.
 PLUS = {
     "protocol": "refit", "epochs": 6, "batch_size": 2048, "learning_rate": 0.003, "schedule": "cosine",
     "warmup": 0.05, "recency": 1.0, "replay": 4.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
@@ -103,7 +109,9 @@ PLUS_SEARCH: dict[str, Range | Choices] = {
 }
 
 MODELS: dict[str, ModelSpec] = {
-    "posrec": ModelSpec(PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"),
+    "posrec": ModelSpec(
+        PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"
+    ),
     "posrec-plus": ModelSpec(
         PosRecPlus,
         PosRecPlusConfig,
@@ -111,9 +119,15 @@ MODELS: dict[str, ModelSpec] = {
         PLUS,
         PLUS_SEARCH | tuned_settings(PosRecPlusConfig),
     ),
-    "pop": ModelSpec(Pop, PopConfig, "the most clicked items, the same for every session"),
-    "spop": ModelSpec(SPop, SPopConfig, "the most clicked items of the session, then the popular ones"),
-    "itemknn": ModelSpec(ItemKNN, ItemKNNConfig, "items often seen in the same sessions as the last one"),
+    "pop": ModelSpec(
+        Pop, PopConfig, "the most clicked items, the same for every session"
+    ),
+    "spop": ModelSpec(
+        SPop, SPopConfig, "the most clicked items of the session, then the popular ones"
+    ),
+    "itemknn": ModelSpec(
+        ItemKNN, ItemKNNConfig, "items often seen in the same sessions as the last one"
+    ),
     "bprmf": ModelSpec(
         BPRMF,
         BPRMFConfig,
@@ -128,28 +142,54 @@ MODELS: dict[str, ModelSpec] = {
         PAIRWISE,
         PAIRWISE_SEARCH | tuned_settings(FPMCConfig),
     ),
-    "gru4rec": ModelSpec(GRU4Rec, GRU4RecConfig, "recurrent layers; ranking losses or cross entropy", RECURRENT),
-    "narm": ModelSpec(NARM, NARMConfig, "a recurrent layer, attention from its last state", RECURRENT),
-    "stamp": ModelSpec(STAMP, STAMPConfig, "attention from the last item and the mean", MEMORY),
+    "gru4rec": ModelSpec(
+        GRU4Rec,
+        GRU4RecConfig,
+        "recurrent layers; ranking losses or cross entropy",
+        RECURRENT,
+    ),
+    "narm": ModelSpec(
+        NARM, NARMConfig, "a recurrent layer, attention from its last state", RECURRENT
+    ),
+    "stamp": ModelSpec(
+        STAMP, STAMPConfig, "attention from the last item and the mean", MEMORY
+    ),
     "srgnn": ModelSpec(SRGNN, SRGNNConfig, "gated graph, attention from the last item"),
     "fgnn": ModelSpec(FGNN, FGNNConfig, "weighted graph attention, Set2Set readout"),
-    "gcsan": ModelSpec(GCSAN, GCSANConfig, "gated graph, self-attention among the nodes"),
-    "sasrec": ModelSpec(SASRec, SASRecConfig, "causal Transformer over the clicks", {"batch_size": 128}),
-    "vsknn": ModelSpec(VSKNN, VSKNNConfig, "nearest sessions; late clicks and rare items weigh more"),
-    "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
-    "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near those of the session, and its own items"),
+    "gcsan": ModelSpec(
+        GCSAN, GCSANConfig, "gated graph, self-attention among the nodes"
+    ),
+    "sasrec": ModelSpec(
+        SASRec, SASRecConfig, "causal Transformer over the clicks", {"batch_size": 128}
+    ),
+    "vsknn": ModelSpec(
+        VSKNN, VSKNNConfig, "nearest sessions; late clicks and rare items weigh more"
+    ),
+    "stan": ModelSpec(
+        STAN,
+        STANConfig,
+        "nearest sessions; late clicks, recent sessions and near items weigh more",
+    ),
+    "coclick": ModelSpec(
+        CoClick,
+        CoClickConfig,
+        "items clicked near those of the session, and its own items",
+    ),
 }
 
 
 def find_spec(model: str | ModelSpec) -> ModelSpec:
-    """The spec of a model that is given by its name in the registry, as my_model.py:MY_SPEC, or as the spec itself."""
+    """The spec of a model that is given by its name in the registry, as my_model.py:MY_SPEC, or as
+    the spec itself."""
     if isinstance(model, ModelSpec):
         return model
     if is_own(model):
         return load_spec(model)
     if model not in MODELS:
         choice = f"{', '.join(MODELS)}, or your own as my_model.py:MY_SPEC"
-        raise InputError(f"model {model!r} is not known{did_you_mean(model, MODELS)}; choose one of {choice}")
+        raise InputError(
+            f"model {model!r} is not known{did_you_mean(model, MODELS)}; choose one of {choice}"
+        )
     return MODELS[model]
 
 
@@ -158,11 +198,14 @@ def model_name(model: str | ModelSpec) -> str:
     if isinstance(model, str):
         return resolved(model) if is_own(model) else model
     known = [name for name, spec in MODELS.items() if spec is model]
-    return known[0] if known else f"{model.config.__module__}.{model.config.__qualname__}"
+    return (
+        known[0] if known else f"{model.config.__module__}.{model.config.__qualname__}"
+    )
 
 
 def short_name(model: str | ModelSpec) -> str:
-    """What tables call a model: my_model.py:MINE is called MINE, and a spec that has no name by its class."""
+    """What tables call a model: my_model.py:MINE is called MINE, and a spec that has no name by its
+    class."""
     if isinstance(model, str):
         return model.rpartition(":")[2]
     name = model_name(model)
@@ -175,7 +218,9 @@ def load_spec(name: str) -> ModelSpec:
     if not isinstance(spec, ModelSpec):
         found = described(spec)
         variable = name.rpartition(":")[2]
-        raise InputError(f"--model {name}: {variable!r} {found} there; it must be a posrec.ModelSpec")
+        raise InputError(
+            f"--model {name}: {variable!r} {found} there; it must be a posrec.ModelSpec"
+        )
     return spec
 
 
@@ -183,17 +228,24 @@ def described(found: object) -> str:
     """What was found under a name, for an error message."""
     if found is None:
         return "is missing"
-    return "is a class" if isinstance(found, type) else f"is of type {type(found).__name__}"
+    return (
+        "is a class"
+        if isinstance(found, type)
+        else f"is of type {type(found).__name__}"
+    )
 
 
 def find_encoding(encoding: Any) -> Any:
-    """An encoding of a user's own as an OwnEncoding, which a model's config holds like a name; names stay as they are.
+    """An encoding of a user's own as an OwnEncoding, which a model's config holds like a name;
+    names stay as they are.
 
     Args:
         encoding: a name of `posrec encodings`; `"my_encoding.py:NAME"` or `"module:NAME"`; a function, a module or a
             module class.
     """
-    if isinstance(encoding, OwnEncoding) or (isinstance(encoding, str) and not is_own(encoding)):
+    if isinstance(encoding, OwnEncoding) or (
+        isinstance(encoding, str) and not is_own(encoding)
+    ):
         return encoding
     if isinstance(encoding, str):
         scheme = load_named(encoding, "encoding")
@@ -206,10 +258,17 @@ def find_encoding(encoding: Any) -> Any:
         return OwnEncoding.of(resolved(encoding), scheme)
     if not callable(encoding):
         return encoding  # a setting of another kind, of a user's own model
-    named = type(encoding) if isinstance(encoding, nn.Module) or not hasattr(encoding, "__qualname__") else encoding
+    named = (
+        type(encoding)
+        if isinstance(encoding, nn.Module) or not hasattr(encoding, "__qualname__")
+        else encoding
+    )
     return OwnEncoding.of(f"{named.__module__}:{named.__qualname__}", encoding)
 
 
 def with_own_encoding(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a model with `find_encoding` of the setting `encoding`, if it is given."""
-    return {name: find_encoding(value) if name == "encoding" else value for name, value in settings.items()}
+    return {
+        name: find_encoding(value) if name == "encoding" else value
+        for name, value in settings.items()
+    }

@@ -1,8 +1,8 @@
 """A trained model from what a run holds: its settings and its weights, neither of which is trusted.
 
-Settings have to be of their declared types, and the weights of the shapes that the settings lead to, before any memory
-is allocated for the model: a few bytes of config.json could otherwise ask for any amount of it.
-"""
+Settings have to be of their declared types, and the weights of the shapes that the settings lead
+to, before any memory is allocated for the model: a few bytes of config.json could otherwise ask for
+any amount of it."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -21,7 +21,12 @@ class WrongWeights(InputError):
     """The weights do not fit the settings."""
 
 
-def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+def restore_model(
+    spec: ModelSpec,
+    items: int,
+    settings: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> Model:
     """The model for items 1..items with these weights, in evaluation mode.
 
     Args:
@@ -35,19 +40,27 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
         InputError: if a setting is of another type, or the model refuses it.
         WrongWeights: if the weights do not fit the settings.
     """
-    known = {field.name: settings[field.name] for field in fields(spec.config) if field.name in settings}
+    known = {
+        field.name: settings[field.name]
+        for field in fields(spec.config)
+        if field.name in settings
+    }
     try:
         config = spec.config(**known)
         check_settings(config)
         # Each layer has weights; to build a billion of them takes forever on any device.
         if known.get("layers", 0) > len(tensors):
-            raise WrongWeights(f"it holds {len(tensors)} tensors, too few for {known['layers']} layers")
+            raise WrongWeights(
+                f"it holds {len(tensors)} tensors, too few for {known['layers']} layers"
+            )
         check_shapes(spec, items, config, tensors)
         model = spec.build(items, config)
     except InputError:
         raise
     except Exception as error:  # a setting out of its range can raise almost anything
-        raise InputError(f"the model can't be built with these settings ({error})") from error
+        raise InputError(
+            f"the model can't be built with these settings ({error})"
+        ) from error
     for name, buffer in model.named_buffers():
         if is_counted(model, buffer) and name in tensors:
             buffer.resize_(tensors[name].shape)
@@ -58,8 +71,11 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
     return model.eval()
 
 
-def check_shapes(spec: ModelSpec, items: int, config: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Build the model on torch's meta device, where tensors have shapes and no memory, and compare the shapes."""
+def check_shapes(
+    spec: ModelSpec, items: int, config: Any, tensors: Mapping[str, Tensor]
+) -> None:
+    """Build the model on torch's meta device, where tensors have shapes and no memory, and compare
+    the shapes."""
     try:
         with torch.device("meta"):
             planned = spec.build(items, config)
@@ -73,7 +89,9 @@ def check_shapes(spec: ModelSpec, items: int, config: Any, tensors: Mapping[str,
         if name not in tensors:
             raise WrongWeights(f"{name} is missing")
         if tensors[name].shape != tensor.shape:
-            raise WrongWeights(f"{name} has the shape {list(tensors[name].shape)}, not {list(tensor.shape)}")
+            raise WrongWeights(
+                f"{name} has the shape {list(tensors[name].shape)}, not {list(tensor.shape)}"
+            )
 
 
 def is_counted(model: Model, tensor: Tensor) -> bool:

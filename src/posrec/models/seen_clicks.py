@@ -1,7 +1,8 @@
-"""SeenClicks: the clicks that a click can see, itself and those before it, by their distance; and returns to an item.
+"""SeenClicks: the clicks that a click can see, itself and those before it, by their distance; and
+returns to an item.
 
-Clicks are rows of a packing, one session after the other, so the click at distance k before row t is row t - k.
-"""
+Clicks are rows of a packing, one session after the other, so the click at distance k before row t
+is row t - k."""
 
 from dataclasses import dataclass
 
@@ -34,7 +35,9 @@ class SeenClicks:
     def of(self, values: Tensor) -> Tensor:
         """[T, ...] -> [Q, W, ...]: the values of the seen clicks."""
         if values.dim() == 2 and values.is_floating_point():
-            return functional.embedding(self.rows, values)  # whose gradient is quick, and summed in order, on a CPU
+            return functional.embedding(
+                self.rows, values
+            )  # whose gradient is quick, and summed in order, on a CPU
         return values[self.rows]
 
 
@@ -50,14 +53,19 @@ def last_clicks(packing: Packing, lengths: Tensor) -> SeenClicks:
 
 
 def seen_by(row: Tensor, packing: Packing, is_every: bool) -> SeenClicks:
-    slot, width = packing.slot_of_row[row], packing.longest
+    slot = packing.slot_of_row[row]
+    width = packing.longest
     session = slot // width
     place = slot - session * width
     if packing.used is not None:
-        place = torch.where(packing.used[row], place, 0)  # a row without a slot sees itself alone
+        place = torch.where(
+            packing.used[row], place, 0
+        )  # a row without a slot sees itself alone
     distance = torch.arange(width, device=row.device)
     before = row[:, None] - distance
-    rows = torch.where(before >= 0, before, 0)  # not clamp, of which torch's compiler makes an index that it can't use
+    rows = torch.where(
+        before >= 0, before, 0
+    )  # not clamp, of which torch's compiler makes an index that it can't use
     return SeenClicks(row, place, rows, distance <= place[:, None], is_every)
 
 
@@ -70,7 +78,8 @@ class Returns:
     since: Tensor  # [T] the distance to the first click on it
 
     def latest_of_items(self, clicks: SeenClicks) -> Tensor:
-        """[Q, W] True for the seen clicks that are the latest on their item: one for each item of the prefix."""
+        """[Q, W] True for the seen clicks that are the latest on their item: one for each item of
+        the prefix."""
         distance = torch.arange(clicks.rows.shape[1], device=clicks.rows.device)
         return clicks.seen & (self.ahead[clicks.rows] > distance)
 
@@ -79,11 +88,16 @@ def returns(items: Tensor, clicks: SeenClicks) -> Returns:
     """items [T] of all rows, `clicks` from `every_click`."""
     width = clicks.rows.shape[1]
     distance = torch.arange(width, device=items.device)
-    same = (items[clicks.rows] == items[:, None]) & clicks.seen  # [T, W]; at distance 0 always
+    same = (
+        items[clicks.rows] == items[:, None]
+    ) & clicks.seen  # [T, W]; at distance 0 always
     back = torch.where(same & (distance > 0), distance, width).amin(1)
     has_before = back < width
-    # Each click is the next one of the click it returns to; the last element takes those that return to none.
+    # Each click is the next one of the click it returns to; the last element takes those that
+    # return to none.
     rows = items.shape[0]
     earlier = torch.where(has_before, clicks.row - back, rows)
-    ahead = torch.full((rows + 1,), width, dtype=torch.long, device=items.device).scatter(0, earlier, back)[:-1]
+    ahead = torch.full(
+        (rows + 1,), width, dtype=torch.long, device=items.device
+    ).scatter(0, earlier, back)[:-1]
     return Returns(ahead, same.sum(1), torch.where(same, distance, 0).amax(1))

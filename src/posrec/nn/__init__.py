@@ -1,1 +1,2 @@
-"""Building blocks of models: SessionBatch, SessionGraph, and layers that two or more models share. Needs only torch."""
+"""Building blocks of models: SessionBatch, SessionGraph, and layers that two or more models share.
+Needs only torch."""

@@ -1,9 +1,9 @@
 """Packing: compute only on the filled slots of a padded batch.
 
-Linear layers run over `rows [T, d]`, the filled slots one after the other; attention and graph messages, which combine
-the slots of a session, over `slots [B, L, d]`. Shapes of a captured GPU step can't depend on the data, so T may be set
-to a `capacity`; rows after the last filled slot are then arbitrary, and nothing reads them.
-"""
+Linear layers run over `rows [T, d]`, the filled slots one after the other; attention and graph
+messages, which combine the slots of a session, over `slots [B, L, d]`. Shapes of a captured GPU
+step can't depend on the data, so T may be set to a `capacity`; rows after the last filled slot are
+then arbitrary, and nothing reads them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,8 +42,11 @@ class Packing:
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        """[T, ...] -> [B, L, ...]; the values of empty slots are arbitrary, and the caller has to mask them."""
-        slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
+        """[T, ...] -> [B, L, ...]; the values of empty slots are arbitrary, and the caller has to
+        mask them."""
+        slots: Tensor = ToSlots.apply(
+            rows, self.row_of_slot, self.slot_of_row, self.used
+        )  # type: ignore[no-untyped-call]
         return slots
 
     def row_at(self, slot: Tensor) -> Tensor:
@@ -52,10 +55,13 @@ class Packing:
 
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
-    """`filled [B, L]` -> Packing with as many rows as there are filled slots, or with `capacity` rows."""
+    """`filled [B, L]` -> Packing with as many rows as there are filled slots, or with `capacity`
+    rows."""
     if capacity is not None:
         return pack_many(filled, capacity, len(filled))[0]
-    through = filled.flatten().long().cumsum(0)  # [B L] the number of filled slots up to and including each slot
+    through = (
+        filled.flatten().long().cumsum(0)
+    )  # [B L] the number of filled slots up to and including each slot
     begins = functional.pad(through.view_as(filled)[:, -1], (1, 0))
     row_of_slot = torch.where(filled, through.view_as(filled) - 1, 0)
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
@@ -68,17 +74,23 @@ class Unpacked(Packing):
         return slots.reshape(-1, *constants(slots.shape[2:]))
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        return rows.view(self.sessions, self.longest, *constants(rows.shape[1:-1]), *((-1,) if rows.dim() > 1 else ()))
+        return rows.view(
+            self.sessions,
+            self.longest,
+            *constants(rows.shape[1:-1]),
+            *((-1,) if rows.dim() > 1 else ()),
+        )
 
 
 def constants(sizes: Sequence[int]) -> list[int]:
-    """Sizes that are the same for every batch. An exported network would compute them in every run, each by several
-    operations, of which a network for one session mostly consists."""
+    """Sizes that are the same for every batch. An exported network would compute them in every run,
+    each by several operations, of which a network for one session mostly consists."""
     return [int(size) for size in sizes]
 
 
 def unpacked(filled: Tensor) -> Packing:
-    """`filled [B, L]` -> a packing whose shape does not depend on values, where there is no capacity (ONNX export)."""
+    """`filled [B, L]` -> a packing whose shape does not depend on values, where there is no
+    capacity (ONNX export)."""
     sessions, longest = filled.shape
     slot = torch.arange(sessions * longest, device=filled.device)
     begins = torch.arange(sessions + 1, device=filled.device) * longest
@@ -88,11 +100,18 @@ def unpacked(filled: Tensor) -> Packing:
 def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
     """`filled [S x sessions, L]` -> the packings of S batches, of `capacity` rows each."""
     batches = filled.view(-1, sessions, filled.shape[1])  # [S, B, L]
-    through = batches.flatten(1).cumsum(1)  # [S, B L] the number of filled slots up to and including each slot
-    # The number of columns is even, so that every batch's part is aligned to 16 bytes, as compiled code expects.
-    begins = functional.pad(through.view_as(batches)[:, :, -1], (1, 1 + sessions % 2))[:, : sessions + 1]  # [S, B + 1]
+    through = batches.flatten(1).cumsum(
+        1
+    )  # [S, B L] the number of filled slots up to and including each slot
+    # The number of columns is even, so that every batch's part is aligned to 16 bytes, as compiled
+    # code expects.
+    begins = functional.pad(through.view_as(batches)[:, :, -1], (1, 1 + sessions % 2))[
+        :, : sessions + 1
+    ]  # [S, B + 1]
     row_of_slot = torch.where(batches, through.view_as(batches) - 1, 0)
-    row = torch.arange(capacity, device=filled.device).expand(len(batches), -1)  # [S, T]
+    row = torch.arange(capacity, device=filled.device).expand(
+        len(batches), -1
+    )  # [S, T]
     slot_of_row = torch.searchsorted(through, row + 1).clamp(max=through.shape[1] - 1)
     used = row < through[:, -1:]
     parts = zip(row_of_slot, slot_of_row, batches, used, begins, strict=True)
@@ -100,24 +119,28 @@ def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
 
 
 def is_traced() -> bool:
-    """Whether torch records the operations, to compile or to export them. Then they have to be its own, and are chosen
-    for the code that is made of them."""
+    """Whether torch records the operations, to compile or to export them. Then they have to be its
+    own, and are chosen for the code that is made of them."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
 def is_eager_on_cpu(x: Tensor) -> bool:
-    """Whether to compute with the functions that are for CPUs alone, and that neither compile nor export."""
+    """Whether to compute with the functions that are for CPUs alone, and that neither compile nor
+    export."""
     return x.device.type == "cpu" and not is_traced()
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values
-    return torch.where(mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0)
+    return torch.where(
+        mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0
+    )
 
 
 def spread(rows: Tensor, slot_of_row: Tensor, shape: torch.Size) -> Tensor:
-    """[T, ...] -> [B, L, ...] where every row has a slot; 0 in empty slots. Fewer values are moved than by a gather."""
+    """[T, ...] -> [B, L, ...] where every row has a slot; 0 in empty slots. Fewer values are moved
+    than by a gather."""
     slots = rows.new_zeros(shape.numel(), *rows.shape[1:])
     return slots.index_copy_(0, slot_of_row, rows).view(*shape, *rows.shape[1:])
 
@@ -125,7 +148,12 @@ def spread(rows: Tensor, slot_of_row: Tensor, shape: torch.Size) -> Tensor:
 class ToRows(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, slots: Tensor, slot_of_row: Tensor, row_of_slot: Tensor, filled: Tensor, used: Tensor | None
+        ctx: Any,
+        slots: Tensor,
+        slot_of_row: Tensor,
+        row_of_slot: Tensor,
+        filled: Tensor,
+        used: Tensor | None,
     ) -> Tensor:
         ctx.save_for_backward(slot_of_row, row_of_slot, filled)
         ctx.all_used = used is None
@@ -142,7 +170,13 @@ class ToRows(torch.autograd.Function):
 
 class ToSlots(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, row_of_slot: Tensor, slot_of_row: Tensor, used: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        row_of_slot: Tensor,
+        slot_of_row: Tensor,
+        used: Tensor | None,
+    ) -> Tensor:
         ctx.save_for_backward(slot_of_row, used)
         if used is not None or is_traced():  # runtimes are quicker to gather
             return rows[row_of_slot]
@@ -151,4 +185,9 @@ class ToSlots(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         slot_of_row, used = ctx.saved_tensors
-        return masked(gradients[0].flatten(0, 1).index_select(0, slot_of_row), used), None, None, None
+        return (
+            masked(gradients[0].flatten(0, 1).index_select(0, slot_of_row), used),
+            None,
+            None,
+            None,
+        )

@@ -19,7 +19,9 @@ from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-RESULTS_BYTES = 1 << 26  # of filters and boosts that are kept, half for each; for large catalogues BYTES_PER_ITEM
+RESULTS_BYTES = (
+    1 << 26
+)  # of filters and boosts that are kept, half for each; for large catalogues BYTES_PER_ITEM
 BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
 LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
 OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
@@ -42,7 +44,9 @@ class Candidates:
     @cached_property
     def few(self) -> Columns | None:
         """The columns of the items, where they are few."""
-        if self.mask is None or np.count_nonzero(self.mask) > max(FEW, len(self.mask) // FEW):
+        if self.mask is None or np.count_nonzero(self.mask) > max(
+            FEW, len(self.mask) // FEW
+        ):
             return None
         return np.flatnonzero(self.mask)
 
@@ -74,10 +78,17 @@ class LatestResults(Generic[Result]):
     """The results of `compute` for the filters, or boosts, that were asked for last: as many as fit
     into the bytes if each is of `candidates` masks and of the longest key."""
 
-    def __init__(self, compute: Callable[[Any], Result], items: int, candidates: int) -> None:
+    def __init__(
+        self, compute: Callable[[Any], Result], items: int, candidates: int
+    ) -> None:
         most_bytes = max(RESULTS_BYTES, BYTES_PER_ITEM * items) // 2
-        each = LONGEST_KEY + OBJECT_BYTES + candidates * (items + items // 2 + OBJECT_BYTES)  # a mask, and its `few`
-        self.compute, self.most = compute, max(1, most_bytes // each)
+        each = (
+            LONGEST_KEY
+            + OBJECT_BYTES
+            + candidates * (items + items // 2 + OBJECT_BYTES)
+        )  # a mask, and its `few`
+        self.compute = compute
+        self.most = max(1, most_bytes // each)
         self.results: dict[str | None, Result] = {}  # the latest come last
         self.lock = threading.Lock()  # a server asks from two threads
 
@@ -101,7 +112,9 @@ def key_of(asked: Any) -> str | None:
     try:
         pieces = list(islice(ENCODER.iterencode(asked), LONGEST_KEY + 1))
     except (TypeError, ValueError, RecursionError):
-        raise InputError(f"a filter or boost must hold only texts, numbers and lists, not {shown(asked)}") from None
+        raise InputError(
+            f"a filter or boost must hold only texts, numbers and lists, not {shown(asked)}"
+        ) from None
     key = "".join(pieces)
     return key if max(len(key), len(pieces)) <= LONGEST_KEY else None
 
@@ -120,13 +133,23 @@ class Catalogue:
         attributes: FilterColumns | None = None,
         rules: Candidates = EVERY_ITEM,
     ) -> None:
-        self.vocabulary, self.items, self.rules = vocabulary, items, rules
+        self.vocabulary = vocabulary
+        self.items = items
+        self.rules = rules
         self.attributes = known = attributes or FilterColumns(vocabulary.columns, items)
         # Neither refers to the catalogue: that would be a reference cycle.
-        self.filters = LatestResults(lambda one: Candidates(known.matching(one)).and_also(rules), items, candidates=1)
-        self.boosts = LatestResults(partial(items_by_factor, known), items, candidates=MOST_FACTORS)
+        self.filters = LatestResults(
+            lambda one: Candidates(known.matching(one)).and_also(rules),
+            items,
+            candidates=1,
+        )
+        self.boosts = LatestResults(
+            partial(items_by_factor, known), items, candidates=MOST_FACTORS
+        )
 
-    def with_rules(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> "Catalogue":
+    def with_rules(
+        self, allow: Collection[Click] | None, deny: Collection[Click] | None
+    ) -> "Catalogue":
         """Recommends only the items of `allow`, where it is given, and none of `deny`."""
         rules = EVERY_ITEM if allow is None else only(self.items, self.numbers(allow))
         if deny:
@@ -135,7 +158,9 @@ class Catalogue:
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
         """These columns replace those of the vocabulary; the others of the vocabulary stay."""
-        attributes = FilterColumns({**self.vocabulary.columns, **columns}, self.items, before=self.attributes)
+        attributes = FilterColumns(
+            {**self.vocabulary.columns, **columns}, self.items, before=self.attributes
+        )
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
 
     @cached_property
@@ -154,10 +179,15 @@ class Catalogue:
 
     def numbers(self, ids: Collection[Click]) -> list[int]:
         """The numbers of the known items, in order; unknown ids are ignored."""
-        return [number for item in as_ids(ids) if (number := self.number(item)) is not None]
+        return [
+            number for item in as_ids(ids) if (number := self.number(item)) is not None
+        ]
 
     def candidates(
-        self, filter: Mapping[str, Any] | None, allow: Collection[Click] | None, deny: Collection[Click] | None
+        self,
+        filter: Mapping[str, Any] | None,
+        allow: Collection[Click] | None,
+        deny: Collection[Click] | None,
     ) -> tuple[Candidates, frozenset[int]]:
         """The items that may be recommended, and numbers of items to leave out beside."""
         candidates = self.filters.get(filter) if filter else self.rules
@@ -180,29 +210,46 @@ class Catalogue:
         """The estimated size of an item in an answer with these columns."""
         columns = self.attributes.columns
         more = [columns[name] for name in {*names} if name in columns] if names else []
-        return self.plain_item_bytes + sum(len(column.name) + 4 + column.mean_bytes for column in more)
+        return self.plain_item_bytes + sum(
+            len(column.name) + 4 + column.mean_bytes for column in more
+        )
 
     @cached_property
     def plain_item_bytes(self) -> float:
-        ids, title = Attribute("item", self.vocabulary.ids[: self.items]), self.attributes.columns.get("title")
-        return PUNCTUATION_BYTES + ids.mean_bytes + (0 if title is None else title.mean_bytes)
+        ids = Attribute("item", self.vocabulary.ids[: self.items])
+        title = self.attributes.columns.get("title")
+        return (
+            PUNCTUATION_BYTES
+            + ids.mean_bytes
+            + (0 if title is None else title.mean_bytes)
+        )
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:
     return {name: values[number - 1] for name, values in fields.items()}
 
 
-def items_by_factor(attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]) -> dict[float, Candidates]:
+def items_by_factor(
+    attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]
+) -> dict[float, Candidates]:
     """The items of each factor of a boost, which is 1 for those that it does not name."""
-    if not isinstance(boost, Mapping) or not all(isinstance(values, Mapping) for values in boost.values()):
-        raise InputError(f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}')
+    if not isinstance(boost, Mapping) or not all(
+        isinstance(values, Mapping) for values in boost.values()
+    ):
+        raise InputError(
+            f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}'
+        )
     factors = np.ones(attributes.items)
     for column, values in boost.items():
         for value, factor in values.items():
             if not is_number(factor) or not 0.001 <= factor <= 1000:
-                raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
+                raise InputError(
+                    f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}"
+                )
             factors[attributes[column].index.having([value])] *= factor
     different = np.unique(factors)
     if len(different) > MOST_FACTORS:
-        raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
+        raise InputError(
+            f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work"
+        )
     return {float(factor): Candidates(factors == factor) for factor in different}

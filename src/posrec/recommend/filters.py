@@ -34,21 +34,27 @@ class ValueIndex:
 
     def __init__(self, values: Sequence[Any]) -> None:
         codes: dict[str | None, int] = {}
-        code_of, column_of = [], []
+        code_of = []
+        column_of = []
         for column, value in enumerate(values):
             for one in value if isinstance(value, list) else (value,):
                 code_of.append(codes.setdefault(as_text(one), len(codes)))
                 column_of.append(column)
         self.codes = codes
-        self.of_column, self.columns = np.array(code_of, np.int64), np.array(column_of, np.int64)
+        self.of_column = np.array(code_of, np.int64)
+        self.columns = np.array(column_of, np.int64)
         self.grouped = self.columns[np.argsort(self.of_column, kind="stable")]
-        self.starts = np.concatenate([[0], np.bincount(self.of_column, minlength=len(codes)).cumsum()])
+        self.starts = np.concatenate(
+            [[0], np.bincount(self.of_column, minlength=len(codes)).cumsum()]
+        )
 
     def having(self, values: Iterable[Any]) -> Columns:
         """The columns of the items with any of these values, in groups of equal values."""
         texts = dict.fromkeys(map(as_text, values))
         known = [code for text in texts if (code := self.codes.get(text)) is not None]
-        groups = [self.grouped[self.starts[code] : self.starts[code + 1]] for code in known]
+        groups = [
+            self.grouped[self.starts[code] : self.starts[code + 1]] for code in known
+        ]
         return np.concatenate(groups) if groups else self.grouped[:0]
 
 
@@ -56,7 +62,8 @@ class Attribute:
     """One column of the items. What a condition needs is built at its first use and kept."""
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
-        self.name, self.values = name, values
+        self.name = name
+        self.values = values
 
     @cached_property
     def index(self) -> "ValueIndex":
@@ -70,16 +77,25 @@ class Attribute:
     def numbers(self) -> npt.NDArray[np.float64] | None:
         """[n] the values as numbers, NaN where there is none; None where a value is not a number."""
         try:
-            numbers = np.array([math.nan if value is None else as_number(value) for value in self.values], np.float64)
+            numbers = np.array(
+                [
+                    math.nan if value is None else as_number(value)
+                    for value in self.values
+                ],
+                np.float64,
+            )
         except (TypeError, ValueError):
             return None
         return None if np.isnan(numbers).all() else numbers
 
     @cached_property
     def groups(self) -> Columns:
-        """[n] equal for items with the same (first) value; an item without a value is a group of its own."""
+        """[n] equal for items with the same (first) value; an item without a value is a group of
+        its own."""
         groups = -1 - np.arange(len(self.values), dtype=np.int64)
-        groups[self.index.columns[::-1]] = self.index.of_column[::-1]  # of several values the first is written last
+        groups[self.index.columns[::-1]] = self.index.of_column[
+            ::-1
+        ]  # of several values the first is written last
         without = self.index.having([None])
         groups[without] = -1 - without
         return groups
@@ -88,7 +104,9 @@ class Attribute:
     def mean_bytes(self) -> float:
         """Of a value as JSON, from a sample of them."""
         sample = self.values[:: max(1, len(self.values) // SAMPLE)]
-        return sum(len(json.dumps(value, default=str)) for value in sample) / max(1, len(sample))
+        return sum(len(json.dumps(value, default=str)) for value in sample) / max(
+            1, len(sample)
+        )
 
     def having(self, values: Iterable[Any]) -> Mask:
         """[n] whether an item has any of these values."""
@@ -101,27 +119,45 @@ class Attribute:
         if not isinstance(condition, Mapping):
             return self.having(self.listed(condition))
         if not condition or condition.keys() - {*BOUNDS, "not"}:
-            raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(condition)}")
+            raise InputError(
+                f"the filter of {self.name!r} must be {SHAPES}, not {shown(condition)}"
+            )
         mask = ~self.having(self.listed(condition["not"]) if "not" in condition else [])
         for name in [name for name in BOUNDS if name in condition]:
             mask &= self.within(name, condition[name])
         return mask
 
     def within(self, name: str, bound: Any) -> Mask:
-        """[n] whether an item's number is within a bound; where that is null, whether it has a number."""
+        """[n] whether an item's number is within a bound; where that is null, whether it has a
+        number."""
         if bound is not None and (not is_number(bound) or bound != bound):
-            raise InputError(f"{name} in the filter of {self.name!r} must be a number, not {shown(bound)}")
+            raise InputError(
+                f"{name} in the filter of {self.name!r} must be a number, not {shown(bound)}"
+            )
         if self.numbers is None:
-            raise InputError(f"column {self.name!r} does not hold numbers, so {name} can't be used for it")
+            raise InputError(
+                f"column {self.name!r} does not hold numbers, so {name} can't be used for it"
+            )
         if bound is None:
             return ~np.isnan(self.numbers)
-        with np.errstate(invalid="ignore"):  # comparing with NaN is False, as it should be
+        with np.errstate(
+            invalid="ignore"
+        ):  # comparing with NaN is False, as it should be
             return BOUNDS[name](self.numbers, as_float(bound))
 
     def listed(self, values: Any) -> list[Any]:
-        listed = list(values) if isinstance(values, list | tuple | set | frozenset) else [values]
-        if not all(issubclass(kind, str | int | float | None) for kind in set(map(type, listed))):
-            raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}")
+        listed = (
+            list(values)
+            if isinstance(values, list | tuple | set | frozenset)
+            else [values]
+        )
+        if not all(
+            issubclass(kind, str | int | float | None)
+            for kind in set(map(type, listed))
+        ):
+            raise InputError(
+                f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}"
+            )
         return listed
 
 
@@ -131,13 +167,22 @@ class FilterColumns:
     What was built for columns of `before` is used again where a column has the same values.
     """
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int, before: "FilterColumns | None" = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        items: int,
+        before: "FilterColumns | None" = None,
+    ) -> None:
         self.items = items
         self.columns: dict[str, Attribute] = {}
         for name, values in columns.items():
             known = None if before is None else before.columns.get(name)
             own = values[:items]
-            self.columns[name] = known if known is not None and known.values == own else Attribute(name, own)
+            self.columns[name] = (
+                known
+                if known is not None and known.values == own
+                else Attribute(name, own)
+            )
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self.columns:
@@ -145,19 +190,26 @@ class FilterColumns:
                 raise InputError(
                     f"the items have no columns, so no {name[:100]!r}; posrec prepare --items FILE adds them"
                 )
-            raise InputError(f"the items have no column {name[:100]!r}; they have {', '.join(self.columns)}")
+            raise InputError(
+                f"the items have no column {name[:100]!r}; they have {', '.join(self.columns)}"
+            )
         return self.columns[name]
 
     def prepare(self) -> None:
-        """Build what filters need, so that the first one is as quick as the others; not for titles and lists."""
+        """Build what filters need, so that the first one is as quick as the others; not for titles
+        and lists."""
         for name, attribute in self.columns.items():
-            if name != "title" and not any(isinstance(value, list) for value in attribute.values[:100]):
+            if name != "title" and not any(
+                isinstance(value, list) for value in attribute.values[:100]
+            ):
                 attribute.index, attribute.numbers  # noqa: B018  # built and kept
 
     def matching(self, wanted: Mapping[str, Any]) -> Mask:
         """[n] whether an item matches a filter."""
         if not isinstance(wanted, Mapping):
-            raise InputError(f"a filter must be a mapping from columns to values, not {shown(wanted)}")
+            raise InputError(
+                f"a filter must be a mapping from columns to values, not {shown(wanted)}"
+            )
         mask = np.ones(self.items, dtype=np.bool_)
         for name, condition in wanted.items():
             mask &= self[name].matching(condition)
@@ -166,13 +218,19 @@ class FilterColumns:
 
 def as_text(value: Any) -> str | None:
     """How values are compared; 42, 42.0 and "42" are the same, and so are true and "True"."""
-    if type(value) is int:  # the quickest test first, since a filter may list many values
+    if (
+        type(value) is int
+    ):  # the quickest test first, since a filter may list many values
         return str(value)
     if value is None or isinstance(value, str):
         return value.lower() if value in ("True", "False") else value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return (
+        str(int(value))
+        if isinstance(value, float) and value.is_integer()
+        else str(value)
+    )
 
 
 def is_number(value: Any) -> bool:

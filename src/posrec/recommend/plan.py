@@ -1,9 +1,9 @@
 """What a request asks for beside its session: how many items, which of them, and in what order.
 
-A `Plan` is checked once and then used for one session or for many. It turns a session into queries for
-the ranker, and the rankings of these queries into one list: filters and rules say which items may be
-recommended (catalogue.py), then come boosts, diversity, pinned items and places for new ones.
-"""
+A `Plan` is checked once and then used for one session or for many. It turns a session into queries
+for the ranker, and the rankings of these queries into one list: filters and rules say which items
+may be recommended (catalogue.py), then come boosts, diversity, pinned items and places for new
+ones."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,14 +17,20 @@ from posrec.recommend.catalogue import EVERY_ITEM, Candidates, Catalogue, only
 from posrec.recommend.filters import is_number, shown
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
-from posrec.recommend.rank.similarity import Similarity, marginal_relevance, some_of_each_group
+from posrec.recommend.rank.similarity import (
+    Similarity,
+    marginal_relevance,
+    some_of_each_group,
+)
 from posrec.recommend.session import Click, EncodedSession
 
 DEFAULT_K = 20
 POOL_PER_ITEM = 5  # items from which each item of a diversified list is chosen
 SMALLEST_POOL = 100
 LARGEST_POOL = 1000  # items of a longer list that come after them keep their order
-POOL_PER_PLACE = 8  # items found for each place of a list with a limit on each value of a column
+POOL_PER_PLACE = (
+    8  # items found for each place of a list with a limit on each value of a column
+)
 LARGEST_GROUP_POOL = 10_000
 GROUP_SEARCHES = 8  # more searches where too few values were found; each has POOL_GROWTH times as many items
 POOL_GROWTH = 8
@@ -65,7 +71,8 @@ class Ordered(NamedTuple):
 
 
 class GroupLimit(NamedTuple):
-    """A list has at most `most` items of each of the groups [n] of items, which have the same value of a column."""
+    """A list has at most `most` items of each of the groups [n] of items, which have the same value
+    of a column."""
 
     groups: Columns
     most: int
@@ -88,24 +95,55 @@ class Plan:
     ) -> None:
         if unknown := sorted(rules.keys() - AnswerRules.__annotations__.keys()):
             options = ", ".join(["k", *sorted(AnswerRules.__annotations__)])
-            raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {options}")
-        self.catalogue, self.similarity, self.k = catalogue, similarity, checked_k(k)
-        self.exclude = "seen" if rules.get("exclude_seen") else checked_exclude(rules.get("exclude"))
-        self.candidates, self.denied = catalogue.candidates(rules.get("filter"), rules.get("allow"), rules.get("deny"))
+            raise TypeError(
+                f"recommend() has no option {unknown[0]!r}; it has {options}"
+            )
+        self.catalogue = catalogue
+        self.similarity = similarity
+        self.k = checked_k(k)
+        self.exclude = (
+            "seen"
+            if rules.get("exclude_seen")
+            else checked_exclude(rules.get("exclude"))
+        )
+        self.candidates, self.denied = catalogue.candidates(
+            rules.get("filter"), rules.get("allow"), rules.get("deny")
+        )
         self.pinned = list(dict.fromkeys(catalogue.numbers(rules.get("pin") or [])))
-        by_factor = catalogue.boosts.get(boost) if (boost := rules.get("boost")) else {1.0: EVERY_ITEM}
-        self.groups = [(factor, items.and_also(self.candidates)) for factor, items in by_factor.items()]
+        by_factor = (
+            catalogue.boosts.get(boost)
+            if (boost := rules.get("boost"))
+            else {1.0: EVERY_ITEM}
+        )
+        self.groups = [
+            (factor, items.and_also(self.candidates))
+            for factor, items in by_factor.items()
+        ]
         self.diversify = self.checked_diversify(rules.get("diversify"))
         self.explore = checked_explore(rules.get("explore"))
-        self.new_items = new_items.and_also(self.candidates) if new_items is not None and self.explore else None
+        self.new_items = (
+            new_items.and_also(self.candidates)
+            if new_items is not None and self.explore
+            else None
+        )
         self.fields = catalogue.fields(rules.get("fields"))
 
     def checked_diversify(self, diversify: Any) -> float | GroupLimit:
         if not diversify:
             return 0.0
-        limit: Any = {"column": diversify, "most": 1} if isinstance(diversify, str) else diversify
-        if isinstance(limit, Mapping) and limit.keys() == {"column", "most"} and is_count(limit["most"]):
-            return GroupLimit(self.catalogue.attributes[str(limit["column"])].groups, limit["most"])
+        limit: Any = (
+            {"column": diversify, "most": 1}
+            if isinstance(diversify, str)
+            else diversify
+        )
+        if (
+            isinstance(limit, Mapping)
+            and limit.keys() == {"column", "most"}
+            and is_count(limit["most"])
+        ):
+            return GroupLimit(
+                self.catalogue.attributes[str(limit["column"])].groups, limit["most"]
+            )
         if not is_number(diversify) or not 0 <= diversify <= 1:
             raise InputError(
                 f'diversify must be a number from 0 to 1, a column, or like {{"column": "brand", "most": 2}}, '
@@ -124,7 +162,9 @@ class Plan:
         if isinstance(self.diversify, GroupLimit):
             found *= POOL_PER_PLACE
         elif self.diversify:
-            found = max(self.k, min(max(POOL_PER_ITEM * self.k, SMALLEST_POOL), LARGEST_POOL))
+            found = max(
+                self.k, min(max(POOL_PER_ITEM * self.k, SMALLEST_POOL), LARGEST_POOL)
+            )
         return found + len(self.pinned)
 
     def queries(self, session: EncodedSession) -> list[Query]:
@@ -135,7 +175,11 @@ class Plan:
             items = only(self.catalogue.items, self.pinned).and_also(self.candidates)
             queries.append(self.query(session, len(self.pinned), items))
         if self.new_items is not None:
-            queries.append(self.query(session, EXPLORE_POOL, self.explorable(session, self.new_items)))
+            queries.append(
+                self.query(
+                    session, EXPLORE_POOL, self.explorable(session, self.new_items)
+                )
+            )
         return queries
 
     def query(self, session: EncodedSession, k: int, items: Candidates) -> Query:
@@ -147,7 +191,8 @@ class Plan:
         return Query(session, k, items, left_out)
 
     def explorable(self, session: EncodedSession, new_items: Candidates) -> Candidates:
-        """The new items that are ranked. Without a known click they have no order, so some are drawn."""
+        """The new items that are ranked. Without a known click they have no order, so some are
+        drawn."""
         assert new_items.mask is not None
         columns = np.flatnonzero(new_items.mask)
         if session.numbers or len(columns) <= EXPLORE_POOL:
@@ -161,17 +206,25 @@ class Plan:
         rankings: Sequence[Ranking],
         rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ordered:
-        """The list, from the rankings of `queries`; `rank` is asked for more where they are not enough."""
-        ranking, others = self.merged(session, rankings), iter(rankings[len(self.groups) :])
+        """The list, from the rankings of `queries`; `rank` is asked for more where they are not
+        enough."""
+        ranking = self.merged(session, rankings)
+        others = iter(rankings[len(self.groups) :])
         scores = dict(next(others)) if self.pinned else {}
-        pinned = [(number, scores[number]) for number in self.pinned if number in scores][: self.k]
+        pinned = [
+            (number, scores[number]) for number in self.pinned if number in scores
+        ][: self.k]
         rest = [(number, score) for number, score in ranking if number not in scores]
         if isinstance(self.diversify, GroupLimit):
             rest = self.limited(session, rest, pinned, self.diversify, rank)
         elif self.diversify:
             rest = self.diverse(rest, self.k - len(pinned))
         answer = Ordered([*pinned, *rest][: self.k], len(pinned))
-        return answer if self.new_items is None else self.with_explored(session, answer, next(others))
+        return (
+            answer
+            if self.new_items is None
+            else self.with_explored(session, answer, next(others))
+        )
 
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
         """The items of every factor f, the best first.
@@ -209,48 +262,68 @@ class Plan:
     ) -> Ranking:
         """The first items within the limit, to which pinned items do not count; where they are too
         few, more are searched for among the items of groups that are not full."""
-        wanted, pool = self.k - len(pinned), self.pool
+        wanted = self.k - len(pinned)
+        pool = self.pool
         chosen = self.within_limit(ranking, wanted)
         for _ in range(GROUP_SEARCHES):
             taken = np.array([number - 1 for number, _ in chosen], np.int64)
             values, counts = np.unique(limit.groups[taken], return_counts=True)
             is_open = ~np.isin(limit.groups, values[counts >= limit.most])
-            is_open[taken] = is_open[np.array([number - 1 for number, _ in pinned], np.int64)] = False
+            is_open[taken] = is_open[
+                np.array([number - 1 for number, _ in pinned], np.int64)
+            ] = False
             if len(chosen) >= wanted or not is_open.any():
                 break
             pool = min(POOL_GROWTH * pool, LARGEST_GROUP_POOL, self.catalogue.items)
-            queries = [self.query(session, pool, items.and_also(Candidates(is_open))) for _, items in self.groups]
-            more = self.within_limit(self.merged(session, rank(queries)), wanted - len(chosen), chosen)
+            queries = [
+                self.query(session, pool, items.and_also(Candidates(is_open)))
+                for _, items in self.groups
+            ]
+            more = self.within_limit(
+                self.merged(session, rank(queries)), wanted - len(chosen), chosen
+            )
             if not more:
                 break
             chosen += more
         return sorted(chosen, key=lambda item: -item[1])
 
-    def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
+    def with_explored(
+        self, session: EncodedSession, answer: Ordered, new: Ranking
+    ) -> Ordered:
         """The list with some places given to new items: never the first, nor those of pinned items.
 
         A new item is drawn in proportion to 1 / rank, by the session alone, so that the same
         session gets the same list. Without a known click every draw is new, and all are alike.
         """
         draw = Random(str(session.numbers) if session.numbers else None)
-        wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(answer.pinned, 1))
+        wanted = min(
+            int(self.explore * self.k + draw.random()),
+            MOST_EXPLORED,
+            self.k - max(answer.pinned, 1),
+        )
         in_list = {number for number, _ in answer.items}
-        # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank, or 1 for all.
+        # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank,
+        # or 1 for all.
         keys = {
             (number, score): draw.random() ** (rank if session.numbers else 1)
             for rank, (number, score) in enumerate(new, start=1)
             if number not in in_list
         }
         chosen = self.within_limit(sorted(keys, key=lambda item: -keys[item]), wanted)
-        pinned, rest = answer.items[: answer.pinned], answer.items[answer.pinned :]
-        items = pinned + self.within_limit(rest, self.k - len(pinned) - len(chosen), chosen)
+        pinned = answer.items[: answer.pinned]
+        rest = answer.items[answer.pinned :]
+        items = pinned + self.within_limit(
+            rest, self.k - len(pinned) - len(chosen), chosen
+        )
         first = max(len(pinned), min(1, len(items)))
         places = draw.sample(range(first, len(items) + len(chosen)), len(chosen))
         for place, item in zip(sorted(places), chosen, strict=True):
             items.insert(place, item)
         return Ordered(items, answer.pinned, frozenset(number for number, _ in chosen))
 
-    def within_limit(self, ranking: Ranking, k: int, before: Ranking | None = None) -> Ranking:
+    def within_limit(
+        self, ranking: Ranking, k: int, before: Ranking | None = None
+    ) -> Ranking:
         """The first k items, of each group only as many as a limit allows beside those of `before`."""
         if not isinstance(self.diversify, GroupLimit):
             return ranking[:k]
@@ -267,7 +340,9 @@ def checked_k(k: int | None) -> int:
 
 def checked_exclude(exclude: Any) -> Exclude | None:
     if exclude is not None and exclude not in get_args(Exclude):
-        raise InputError(f"exclude must be one of {', '.join(get_args(Exclude))}, not {shown(exclude)}")
+        raise InputError(
+            f"exclude must be one of {', '.join(get_args(Exclude))}, not {shown(exclude)}"
+        )
     return exclude  # type: ignore[no-any-return]
 
 
@@ -275,7 +350,9 @@ def checked_explore(explore: Any) -> float:
     if explore is None:
         return 0.0
     if not is_number(explore) or not 0 <= explore <= MOST_SHARE_EXPLORED:
-        raise InputError(f"explore must be a number from 0 to {MOST_SHARE_EXPLORED}, not {shown(explore)}")
+        raise InputError(
+            f"explore must be a number from 0 to {MOST_SHARE_EXPLORED}, not {shown(explore)}"
+        )
     return float(explore)
 
 

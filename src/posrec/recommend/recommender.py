@@ -22,7 +22,15 @@ from posrec.recommend.rank.encoder import OnnxModel, SessionEncoder
 from posrec.recommend.rank.ranker import Ranker, SearchRanker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
-from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
+from posrec.recommend.session import (
+    AnySession,
+    Click,
+    EncodedSession,
+    Session,
+    as_ids,
+    is_many,
+    some,
+)
 from posrec.runs.folder import Run
 
 if TYPE_CHECKING:
@@ -58,9 +66,12 @@ class Recommender:
         search: VectorSearch | None = None,
         similarity: Similarity | None = None,
     ) -> None:
-        self.run, self.wanted_device = run, device
+        self.run = run
+        self.wanted_device = device
         self.vocabulary = run.vocabulary
-        self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
+        self.items: int = run.config[
+            "items"
+        ]  # the model knows items 1..items; the vocabulary may hold more
         self.catalogue = Catalogue(run.vocabulary, self.items)
         self.popularity: Floats = np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
@@ -88,7 +99,11 @@ class Recommender:
 
     @classmethod
     def load(
-        cls, run: str | Path, device: str = "auto", spec: "str | ModelSpec | None" = None, encoding: Any = None
+        cls,
+        run: str | Path,
+        device: str = "auto",
+        spec: "str | ModelSpec | None" = None,
+        encoding: Any = None,
     ) -> "Recommender":
         """Open a run folder.
 
@@ -105,7 +120,9 @@ class Recommender:
 
         return cls(load_run(run, spec, encoding), device)
 
-    def save(self, folder: str | Path, overwrite: bool = False, export: bool = True) -> None:
+    def save(
+        self, folder: str | Path, overwrite: bool = False, export: bool = True
+    ) -> None:
         """Write a run folder that `load` and every command can read, whole or not at all.
 
         Args:
@@ -131,10 +148,16 @@ class Recommender:
     ) -> Recommendations: ...
     @overload
     def recommend(
-        self, session: Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
+        self,
+        session: Sequence[AnySession],
+        k: int | None = None,
+        **rules: Unpack[AnswerRules],
     ) -> list[Recommendations]: ...
     def recommend(
-        self, session: AnySession | Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
+        self,
+        session: AnySession | Sequence[AnySession],
+        k: int | None = None,
+        **rules: Unpack[AnswerRules],
     ) -> Recommendations | list[Recommendations]:
         """Recommend the best next items for a session, or for each of many sessions.
 
@@ -177,13 +200,16 @@ class Recommender:
         plan = self.plan(k, **rules)
         asked = [(plan, self.look_up(one)) for one in sessions]
         results = [
-            self.result(plan, encoded, found) for (_, encoded), found in zip(asked, self.rank(asked), strict=True)
+            self.result(plan, encoded, found)
+            for (_, encoded), found in zip(asked, self.rank(asked), strict=True)
         ]
         return results if many else results[0]
 
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
-        return Plan(self.catalogue, self.similarity, k, new_items=self.new_items, **rules)
+        return Plan(
+            self.catalogue, self.similarity, k, new_items=self.new_items, **rules
+        )
 
     @cached_property
     def new_items(self) -> Candidates | None:
@@ -197,7 +223,9 @@ class Recommender:
         rankings = iter(self.ranker.rank([query for part in queries for query in part]))
         lists = []
         for (plan, session), part in zip(asked, queries, strict=True):
-            lists.append(plan.ordered(session, [next(rankings) for _ in part], self.ranker.rank))
+            lists.append(
+                plan.ordered(session, [next(rankings) for _ in part], self.ranker.rank)
+            )
         return lists
 
     def look_up(self, session: AnySession) -> EncodedSession:
@@ -206,19 +234,33 @@ class Recommender:
         known = [number for number in numbers if number is not None]
         if len(known) == len(ids):
             return EncodedSession(known)
-        unknown = tuple(item for item, number in zip(ids, numbers, strict=True) if number is None)
+        unknown = tuple(
+            item for item, number in zip(ids, numbers, strict=True) if number is None
+        )
         return EncodedSession(known, unknown, ends_unknown=numbers[-1] is None)
 
-    def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
+    def result(
+        self, plan: Plan, session: EncodedSession, found: Ordered
+    ) -> Recommendations:
         require_finite([score for _, score in found.items])
-        items = [self.recommendation(number, score, plan.fields) for number, score in found.items]
+        items = [
+            self.recommendation(number, score, plan.fields)
+            for number, score in found.items
+        ]
         for place, (number, _) in enumerate(found.items):
-            items[place].pinned, items[place].explored = place < found.pinned, number in found.explored
-        return Recommendations(tuple(items), session.unknown, popular=not session.numbers)
+            items[place].pinned = place < found.pinned
+            items[place].explored = number in found.explored
+        return Recommendations(
+            tuple(items), session.unknown, popular=not session.numbers
+        )
 
-    def recommendation(self, number: int, score: float, fields: Fields | None) -> Recommendation:
+    def recommendation(
+        self, number: int, score: float, fields: Fields | None
+    ) -> Recommendation:
         shown = values_of(number, fields) if fields else None
-        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number), shown)
+        return Recommendation(
+            self.vocabulary.ids[number - 1], score, self.title(number), shown
+        )
 
     def title(self, number: int) -> str | None:
         return self.catalogue.title(number)
@@ -239,8 +281,12 @@ class Recommender:
     @overload
     def explain(self, session: AnySession, item: Click) -> Explanation: ...  # type: ignore[overload-overlap]
     @overload
-    def explain(self, session: AnySession, item: Sequence[Click]) -> list[Explanation]: ...
-    def explain(self, session: AnySession, item: Click | Sequence[Click]) -> Explanation | list[Explanation]:
+    def explain(
+        self, session: AnySession, item: Sequence[Click]
+    ) -> list[Explanation]: ...
+    def explain(
+        self, session: AnySession, item: Click | Sequence[Click]
+    ) -> Explanation | list[Explanation]:
         """Explain the score of an item for a session, or the scores of several items.
 
         Args:
@@ -257,20 +303,31 @@ class Recommender:
         """
         single = isinstance(item, str | int)
         wanted: Any = [item] if single else item
-        items, encoded = [self.known(one) for one in as_ids(wanted)], self.look_up(session)
+        items = [self.known(one) for one in as_ids(wanted)]
+        encoded = self.look_up(session)
         if not encoded.numbers:
             unknown = encoded.unknown
-            reason = f"no item of the session is known ({some(unknown)})" if unknown else "the session is empty"
+            reason = (
+                f"no item of the session is known ({some(unknown)})"
+                if unknown
+                else "the session is empty"
+            )
             raise InputError(f"{reason}: there is nothing to explain")
         from posrec.recommend.explain import explain  # imports torch
 
-        explanations = explain(self.model, encoded, items, self.device, self.id_and_title)
+        explanations = explain(
+            self.model, encoded, items, self.device, self.id_and_title
+        )
         for why in explanations:
-            attention = [weight for click in why.clicks for weight in click.attention.values()]
+            attention = [
+                weight for click in why.clicks for weight in click.attention.values()
+            ]
             require_finite([why.score, *why.parts.values(), *attention])
         return explanations[0] if single else explanations
 
-    def similar_items(self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]) -> list[Recommendation]:
+    def similar_items(
+        self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]
+    ) -> list[Recommendation]:
         """The items whose vectors point in the most similar direction, the most similar first.
 
         Args:
@@ -285,12 +342,20 @@ class Recommender:
             InputError: The item is not known, or the model has no item vectors (counting models).
         """
         if self.similarity is None:
-            raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
-        number, plan = self.known(as_ids([item])[0]), self.plan(k, **rules)
-        values, columns = self.similarity.most_similar(number, plan.k, plan.candidates, plan.denied)
+            raise InputError(
+                f"{self.run.config['model']} has no item vectors, so it can't say which items are similar"
+            )
+        number = self.known(as_ids([item])[0])
+        plan = self.plan(k, **rules)
+        values, columns = self.similarity.most_similar(
+            number, plan.k, plan.candidates, plan.denied
+        )
         require_finite(values.tolist())
         found = zip(columns.tolist(), values.tolist(), strict=True)
-        return [self.recommendation(column + 1, value, plan.fields) for column, value in found]
+        return [
+            self.recommendation(column + 1, value, plan.fields)
+            for column, value in found
+        ]
 
     def update_session(self, session: AnySession | None, *clicks: Click) -> Session:
         """A new session with more clicks at the end. The session passed in does not change.

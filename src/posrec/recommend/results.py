@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 NORMALISATION = "normalisation"  # the part of a log probability that is the same for all items of a session
 
 
-# Not frozen like the others: freezing makes it four times slower to create, and the server creates 20 per request.
+# Not frozen like the others: freezing makes it four times slower to create, and the server creates
+# 20 per request.
 @dataclass(slots=True, unsafe_hash=True)
 class Recommendation:
     """One recommended item.
@@ -41,7 +42,11 @@ class Recommendation:
 
     def as_json(self) -> dict[str, Any]:
         """`fields`, `pinned` and `explored` only where they were asked for."""
-        shown: dict[str, Any] = {"item": self.item, "score": self.score, "title": self.title}
+        shown: dict[str, Any] = {
+            "item": self.item,
+            "score": self.score,
+            "title": self.title,
+        }
         if self.fields is not None:
             shown["fields"] = self.fields
         marks = {"pinned": self.pinned, "explored": self.explored}
@@ -79,21 +84,37 @@ class Recommendations:
         return self.items[place]
 
     def __repr__(self) -> str:
-        shown = [f"{one.item} {one.score:.4g}" for one in self.items[:3]] + ["..."] * (len(self) > 3)
-        notes = [f"{len(self.unknown)} unknown"] * bool(self.unknown) + ["popular"] * self.popular
+        shown = [f"{one.item} {one.score:.4g}" for one in self.items[:3]] + ["..."] * (
+            len(self) > 3
+        )
+        notes = [f"{len(self.unknown)} unknown"] * bool(self.unknown) + [
+            "popular"
+        ] * self.popular
         return f"Recommendations({'; '.join([plural(len(self), 'item') + ': ' + ', '.join(shown), *notes])})"
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each item, the best first: rank, item, score and title."""
         import polars as pl
 
-        rows = [(rank, one.item, one.score, one.title) for rank, one in enumerate(self.items, start=1)]
-        schema = {"rank": pl.Int64, "item": pl.String, "score": pl.Float64, "title": pl.String}
+        rows = [
+            (rank, one.item, one.score, one.title)
+            for rank, one in enumerate(self.items, start=1)
+        ]
+        schema = {
+            "rank": pl.Int64,
+            "item": pl.String,
+            "score": pl.Float64,
+            "title": pl.String,
+        }
         return pl.DataFrame(rows, schema=schema, orient="row")
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""
-        return {"items": [one.as_json() for one in self.items], "unknown": self.unknown, "popular": self.popular}
+        return {
+            "items": [one.as_json() for one in self.items],
+            "unknown": self.unknown,
+            "popular": self.popular,
+        }
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ NAMED = 5  # ids in an error message
 
 @dataclass(frozen=True)
 class Session:
-    """Clicks, the oldest first. A session is immutable: `then` returns a new one, so sessions can be shared."""
+    """Clicks, the oldest first. A session is immutable: `then` returns a new one, so sessions can
+    be shared."""
 
     clicks: tuple[str, ...] = ()
 
@@ -61,7 +62,10 @@ def as_ids(clicks: Iterable[Any]) -> list[str]:
     """
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
         raise InputError(f"a session must be a list of item ids, not {clicks!r}")
-    return [item if type(item) is str else str(item) if type(item) is int else as_id(item) for item in clicks]
+    return [
+        item if type(item) is str else str(item) if type(item) is int else as_id(item)
+        for item in clicks
+    ]
 
 
 def as_id(item: Any) -> str:
@@ -72,9 +76,13 @@ def as_id(item: Any) -> str:
 
 def is_many(sessions: Any) -> bool:
     """Whether this is a list of sessions. A list of ids is one session."""
-    if isinstance(sessions, Session | str | bytes) or not isinstance(sessions, Sequence):
+    if isinstance(sessions, Session | str | bytes) or not isinstance(
+        sessions, Sequence
+    ):
         return False
-    return bool(sessions) and all(isinstance(one, Session | list | tuple) for one in sessions)
+    return bool(sessions) and all(
+        isinstance(one, Session | list | tuple) for one in sessions
+    )
 
 
 class ListedIds:
@@ -90,19 +98,29 @@ class ListedIds:
             self.content = path.read_bytes()
             self.number = sum(1 for _ in self)
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text ({error}); it must have one item id per line") from None
+            raise InputError(
+                f"{path} is not UTF-8 text ({error}); it must have one item id per line"
+            ) from None
         except OSError as error:
             raise InputError(
                 f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
             ) from None
-        if b"\0" in self.content:  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
-            raise InputError(f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line")
+        if (
+            b"\0" in self.content
+        ):  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
+            raise InputError(
+                f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line"
+            )
 
     def __iter__(self) -> Iterator[str]:
-        lines = map(str.strip, io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig"))
+        lines = map(
+            str.strip, io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig")
+        )
         return filter(None, lines)
 
-    def known(self, number: Callable[[str], int | None]) -> tuple[list[str], str | None]:
+    def known(
+        self, number: Callable[[str], int | None]
+    ) -> tuple[list[str], str | None]:
         """The ids that have a number; and a sentence about the others, if there are any."""
         known: list[str] = []
         named: list[str] = []
@@ -114,12 +132,18 @@ class ListedIds:
         if not named:
             return known, None
         unknown = self.number - len(known)
-        share, ids = f"{unknown:,} of {plural(self.number, 'id')}", some(named, unknown)
-        return known, f"{self.path}: the run does not know {share}: {ids}; write ids as in the log, without quotes"
+        share = f"{unknown:,} of {plural(self.number, 'id')}"
+        ids = some(named, unknown)
+        return (
+            known,
+            f"{self.path}: the run does not know {share}: {ids}; write ids as in the log, without quotes",
+        )
 
 
 def some(ids: Sequence[str], number: int | None = None) -> str:
     """The first ids, and how many more there are of `number` in all."""
-    named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED])
+    named = ", ".join(
+        one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED]
+    )
     more = (len(ids) if number is None else number) - NAMED
     return f"{named} and {more:,} more" if more > 0 else named

@@ -17,7 +17,9 @@ from posrec.runs.run import write_popularity
 from posrec.version import __version__
 
 
-def run_config(name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int) -> dict[str, Any]:
+def run_config(
+    name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int
+) -> dict[str, Any]:
     """The content of config.json."""
     return {
         "schema": SCHEMA,
@@ -37,7 +39,9 @@ def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
     """Whether `path` holds no run yet; an error if one there can't or shall not be resumed."""
     if (path / RUN).exists():
         if not resume:
-            raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")
+            raise InputError(
+                f"{path} holds a run already; name another folder, or pass --resume to continue it"
+            )
         refuse_other(path, read_config(path), config)
         return False
     if not holds_only_a_beginning(path):
@@ -49,12 +53,16 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     """Raise an error if the model, a setting or the dataset is not that of the run. The versions of
     posrec, torch and Python may differ."""
     if not isinstance(before.get("training"), dict):
-        raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
+        raise InputError(
+            f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it"
+        )
     if differing := differences(before, now, "was", "is"):
         raise InputError(f"{path} can't be resumed with another setting: {differing}")
 
 
-def differences(one: dict[str, Any], other: dict[str, Any], name_one: str, name_other: str) -> str:
+def differences(
+    one: dict[str, Any], other: dict[str, Any], name_one: str, name_other: str
+) -> str:
     """In which settings two config.json differ; versions are not compared."""
     one, other = ({**config, **config["training"]} for config in (one, other))
     ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
@@ -69,8 +77,12 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
     """Write what a run has before its training; for one that is resumed, what is missing of it."""
     if not (path / RUN).exists():
         for name in (VOCABULARY_FILE, POPULARITY):
-            (path / name).unlink(missing_ok=True)  # of a run that was killed before it had a config
-        write_json(path / RUN, config)  # first: a run that is killed after it can be resumed
+            (path / name).unlink(
+                missing_ok=True
+            )  # of a run that was killed before it had a config
+        write_json(
+            path / RUN, config
+        )  # first: a run that is killed after it can be resumed
     if not (path / VOCABULARY_FILE).exists():
         write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
     if not (path / POPULARITY).exists():
@@ -80,4 +92,6 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
 def holds_only_a_beginning(path: Path) -> bool:
     """Whether a folder is empty but for what a process leaves that is killed while it begins a run."""
     ours = {LOCK, VOCABULARY_FILE, POPULARITY}
-    return all(one.name in ours or UNFINISHED.fullmatch(one.name) for one in path.iterdir())
+    return all(
+        one.name in ours or UNFINISHED.fullmatch(one.name) for one in path.iterdir()
+    )

@@ -33,10 +33,27 @@ if TYPE_CHECKING:
 
     from posrec.models.base import Model
 
-METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
-# What checksums.json lists; the last two are written by training/training_log.py and fitting/refit.py.
-FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, CONTINUATION, "log.jsonl", "selection.json")
-NETWORK, ITEMS, INDEX = EXPORT = ("network.onnx", "items.safetensors", "items.faiss")  # added to a finished run
+METRICS = "metrics.json"
+RANKS = "ranks.npy"
+POPULARITY = "popularity.npy"
+# What checksums.json lists; the last two are written by training/training_log.py and
+# fitting/refit.py.
+FILES = (
+    RUN,
+    WEIGHTS,
+    VOCABULARY_FILE,
+    POPULARITY,
+    METRICS,
+    RANKS,
+    CONTINUATION,
+    "log.jsonl",
+    "selection.json",
+)
+NETWORK, ITEMS, INDEX = EXPORT = (
+    "network.onnx",
+    "items.safetensors",
+    "items.faiss",
+)  # added to a finished run
 SCHEMA = 3  # of config.json
 
 Clicks = npt.NDArray[np.int64]
@@ -75,7 +92,9 @@ class Run:
     @property
     def fingerprint(self) -> str:
         """Twelve characters that differ between runs with different settings or weights."""
-        return hashlib.sha256("".join(self.sha256.get(name, "") for name in (RUN, WEIGHTS)).encode()).hexdigest()[:12]
+        return hashlib.sha256(
+            "".join(self.sha256.get(name, "") for name in (RUN, WEIGHTS)).encode()
+        ).hexdigest()[:12]
 
     @property
     def has_export(self) -> bool:
@@ -93,11 +112,15 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def parsed_config(path: Path, config: Any) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model"), str):
-        raise InputError(f"{path / RUN} names no model; it is damaged, or another program wrote it")
+        raise InputError(
+            f"{path / RUN} names no model; it is damaged, or another program wrote it"
+        )
     return config
 
 
-def read_run(path: Path, read: Callable[[FolderReader, dict[str, Any]], Result]) -> Result:
+def read_run(
+    path: Path, read: Callable[[FolderReader, dict[str, Any]], Result]
+) -> Result:
     """What `read` makes of a finished run's files and its config.
 
     The files that it does not read are compared with their checksums too. Where another process
@@ -105,7 +128,9 @@ def read_run(path: Path, read: Callable[[FolderReader, dict[str, Any]], Result])
     """
     while True:
         require_folder(path, RUN)
-        with locked(path):  # while files are replaced, checksums.json does not list them
+        with locked(
+            path
+        ):  # while files are replaced, checksums.json does not list them
             reader, config = open_finished(path)
         try:
             result = read(reader, config)
@@ -120,14 +145,18 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
     """A reader of a finished run's files, and its config."""
     require_folder(path, RUN)
     reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
-    config = parsed_config(path, read_json(path / RUN) if reader is None else reader.json(RUN))
+    config = parsed_config(
+        path, read_json(path / RUN) if reader is None else reader.json(RUN)
+    )
     if type(schema := config.get("schema")) is not int or schema != SCHEMA:
         raise InputError(
             f"{path} was trained by another version of posrec (schema {schema!r}, and this one reads {SCHEMA}); train "
             "it again"
         )
     if not (path / WEIGHTS).exists():
-        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
+        raise InputError(
+            f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume"
+        )
     if reader is None:
         raise InputError(
             f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); continue it with posrec train "
@@ -137,13 +166,18 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
 
 
 def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
-    """The vocabulary, the popularity and the metrics of a finished run; the config is checked first."""
+    """The vocabulary, the popularity and the metrics of a finished run; the config is checked
+    first."""
     path = reader.folder
     check_fields(path, config)
     items: int = config["items"]
-    vocabulary = Vocabulary.from_json(reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE)
+    vocabulary = Vocabulary.from_json(
+        reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE
+    )
     if len(vocabulary) < items:
-        raise InputError(f"{path / VOCABULARY_FILE} holds fewer than the model's {items} items; the run is damaged")
+        raise InputError(
+            f"{path / VOCABULARY_FILE} holds fewer than the model's {items} items; the run is damaged"
+        )
     popularity = read_popularity(reader, items)
     metrics = reader.json(METRICS) if reader.has(METRICS) else None
     return {"vocabulary": vocabulary, "popularity": popularity, "metrics": metrics}
@@ -151,19 +185,34 @@ def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
 
 def check_fields(path: Path, config: dict[str, Any]) -> None:
     """A run that was built by hand may lack every field but `items`."""
-    fields = {"items": (int, "a whole number"), "dataset": (str, "a text"), "training": (dict, "an object")}
+    fields = {
+        "items": (int, "a whole number"),
+        "dataset": (str, "a text"),
+        "training": (dict, "an object"),
+    }
     for name, (kind, about) in fields.items():
         if (name in config or name == "items") and type(config.get(name)) is not kind:
-            raise InputError(f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged")
+            raise InputError(
+                f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged"
+            )
     if config["items"] < 1:
-        raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")
+        raise InputError(
+            f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged"
+        )
 
 
 def read_popularity(reader: FolderReader, items: int) -> Clicks:
-    path, clicks = reader.folder / POPULARITY, reader.array(POPULARITY)
+    path = reader.folder / POPULARITY
+    clicks = reader.array(POPULARITY)
     fix = "copy or train the run again"
     if clicks.shape != (items,):
         raise InputError(f"{path} does not fit the run's {items} items; {fix}")
-    if clicks.dtype.kind not in "iuf" or not np.isfinite(clicks).all() or (clicks < 0).any():
-        raise InputError(f"{path} does not hold the numbers of clicks, from 0 up; {fix}")
+    if (
+        clicks.dtype.kind not in "iuf"
+        or not np.isfinite(clicks).all()
+        or (clicks < 0).any()
+    ):
+        raise InputError(
+            f"{path} does not hold the numbers of clicks, from 0 up; {fix}"
+        )
     return clicks

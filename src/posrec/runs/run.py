@@ -58,7 +58,9 @@ def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
     write_array(path / POPULARITY, clicks.astype(np.int64))
 
 
-def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None) -> Run:
+def load_run(
+    folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None
+) -> Run:
     """Open a finished run.
 
     Args:
@@ -80,14 +82,27 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
-        continuation = reader.tensors(CONTINUATION) if reader.has(CONTINUATION) else None
-        return Run(path, lambda: model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
+        continuation = (
+            reader.tensors(CONTINUATION) if reader.has(CONTINUATION) else None
+        )
+        return Run(
+            path,
+            lambda: model,
+            **parts,
+            config=config,
+            sha256=reader.sha256,
+            continuation=continuation,
+        )
 
     return read_run(path, read)
 
 
 def model_of_run(
-    path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor], spec: str | ModelSpec | None, encoding: Any
+    path: Path,
+    config: dict[str, Any],
+    tensors: Mapping[str, Tensor],
+    spec: str | ModelSpec | None,
+    encoding: Any,
 ) -> Model:
     if spec is None and config["model"] not in MODELS:
         raise InputError(
@@ -96,9 +111,14 @@ def model_of_run(
         )
     settings = config
     if encoding is not None or "encoding" in config:
-        settings = {**config, "encoding": encoding_of_run(path, config.get("encoding"), encoding)}
+        settings = {
+            **config,
+            "encoding": encoding_of_run(path, config.get("encoding"), encoding),
+        }
     try:
-        return restore_model(find_spec(spec or config["model"]), config["items"], settings, tensors)
+        return restore_model(
+            find_spec(spec or config["model"]), config["items"], settings, tensors
+        )
     except WrongWeights as error:
         raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {error}") from None
     except InputError as error:
@@ -114,8 +134,14 @@ def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
             "--encoding FILE.py:NAME, or in Python with Recommender.load(folder, encoding=NAME)"
         )
     if named is not None and not is_users_own:
-        found = "has no encoding" if recorded is None else f"has posrec's encoding {recorded}"
-        raise InputError(f"{path} {found}, so it needs no other; leave out the encoding")
+        found = (
+            "has no encoding"
+            if recorded is None
+            else f"has posrec's encoding {recorded}"
+        )
+        raise InputError(
+            f"{path} {found}, so it needs no other; leave out the encoding"
+        )
     return recorded if named is None else find_encoding(named)
 
 
@@ -130,7 +156,9 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
 def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
     """As `save_run`. The block gets the run in its unfinished folder, and may add an export to it."""
     if folder.exists() and not overwrite:
-        raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
+        raise InputError(
+            f"{folder} exists already; name another folder, or pass overwrite=True"
+        )
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
         write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
         write_array(unfinished / POPULARITY, np.asarray(run.popularity))

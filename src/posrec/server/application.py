@@ -32,8 +32,11 @@ def application(settings: ServerSettings) -> Starlette:
     return app
 
 
-def middleware(settings: ServerSettings, service: Service, rules: AccessRules) -> list[Middleware]:
-    """From the outermost to the innermost. A preflight request carries no key, so CORS comes before the access."""
+def middleware(
+    settings: ServerSettings, service: Service, rules: AccessRules
+) -> list[Middleware]:
+    """From the outermost to the innermost. A preflight request carries no key, so CORS comes before
+    the access."""
     layers = [Middleware(CountAnswers, service.metrics, settings.log_requests)]
     if settings.allow_origin:
         cors = Middleware(

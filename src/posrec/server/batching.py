@@ -1,4 +1,5 @@
-"""The two queues of a worker: quick recommendations, computed in batches, and slow work in the background.
+"""The two queues of a worker: quick recommendations, computed in batches, and slow work in the
+background.
 
 Both are bounded by the estimated work of what they hold, in plain requests (work.py). A request
 that finds its queue full is refused at once rather than answered late. Batches are computed one at
@@ -19,13 +20,15 @@ from posrec.server.errors import Disconnected, Overloaded
 MAX_WAIT = 0.03  # seconds of computing that may wait, in full batches
 LEAST_BATCHES = 3  # which may always wait
 # Seconds: `inline` of a single worker, and of several, whose threads would compete for the cores.
-INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004
+INLINE = 0.0015
+INLINE_OF_SEVERAL = 0.004
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
 
 class BoundedQueue:
     def __init__(self, most: int, thread: ThreadPoolExecutor) -> None:
-        self.most, self.thread = most, thread
+        self.most = most
+        self.thread = thread
         self.work = 0
 
     def refuse_more(self, work: int = 1) -> None:
@@ -51,7 +54,8 @@ class Waiting(NamedTuple):
 
 
 class Batcher(BoundedQueue):
-    """`compute` turns queries into answers; `observe` gets the sizes of each batch and of the rest of the queue.
+    """`compute` turns queries into answers; `observe` gets the sizes of each batch and of the rest
+    of the queue.
 
     `max_batch` is the work of a full batch. Where the last batch held several requests, the next
     one waits for more, at most `gather` seconds.
@@ -67,15 +71,23 @@ class Batcher(BoundedQueue):
         inline: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(queue, ThreadPoolExecutor(1, thread_name_prefix="posrec-compute"))
-        self.compute, self.queue, self.max_batch, self.gather, self.observe = compute, queue, max_batch, gather, observe
+        super().__init__(
+            queue, ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
+        )
+        self.compute = compute
+        self.queue = queue
+        self.max_batch = max_batch
+        self.gather = gather
+        self.observe = observe
         self.waiting: deque[Waiting] = deque()
         self.arrived = asyncio.Event()
         self.full = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
-        self.inline, self.clock = inline, clock
+        self.inline = inline
+        self.clock = clock
         self.seconds_each = 0.0  # a moving average of the seconds per unit of work
-        # The same for full batches, with what passes between two of them: requests are also read, answered and refused.
+        # The same for full batches, with what passes between two of them: requests are also read,
+        # answered and refused.
         self.seconds_each_busy = 0.0
         self.last_size = 0  # of the last batch
         self.computing = False
@@ -99,7 +111,9 @@ class Batcher(BoundedQueue):
     def next_batch(self) -> list[Waiting]:
         batch: list[Waiting] = []
         work = 0
-        while self.waiting and (not work or work + self.waiting[0].work <= self.max_batch):
+        while self.waiting and (
+            not work or work + self.waiting[0].work <= self.max_batch
+        ):
             oldest = self.waiting.popleft()
             self.work -= oldest.work
             if oldest.answer.done():  # cancelled: nobody waits for it
@@ -137,27 +151,40 @@ class Batcher(BoundedQueue):
             await asyncio.sleep(0)  # let inline answers be sent before the next batch
 
     async def compute_batch(self, batch: list[Waiting]) -> None:
-        began, work, is_full = self.clock(), sum([one.work for one in batch]), bool(self.waiting)
+        began = self.clock()
+        work = sum([one.work for one in batch])
+        is_full = bool(self.waiting)
         self.last_size = len(batch)
         self.observe(len(batch), len(self.waiting))
         queries = [one.query for one in batch]
         if 0 < self.seconds_each * work < self.inline:
             answers = self.compute(queries)
         else:
-            answers = await asyncio.get_running_loop().run_in_executor(self.thread, self.compute, queries)
+            answers = await asyncio.get_running_loop().run_in_executor(
+                self.thread, self.compute, queries
+            )
         for one, answer in zip(batch, answers, strict=True):
             if not one.answer.done():
                 one.answer.set_result(answer)
-        before, self.last_end = self.last_end, self.clock()
+        before = self.last_end
+        self.last_end = self.clock()
         self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / work)
         if is_full or work >= self.max_batch:
-            start = before if batch[0].since < before else began  # without a pause since the batch before, or not
-            self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / work)
+            start = (
+                before if batch[0].since < before else began
+            )  # without a pause since the batch before, or not
+            self.seconds_each_busy = smoothed(
+                self.seconds_each_busy, (self.last_end - start) / work
+            )
             self.limit_wait(self.seconds_each_busy)
 
     async def wait_for_more(self) -> None:
         first = self.waiting[0].since
-        if self.last_size < 2 or first - self.last_end > self.gather or self.work >= self.max_batch:
+        if (
+            self.last_size < 2
+            or first - self.last_end > self.gather
+            or self.work >= self.max_batch
+        ):
             return
         left = first + self.gather - self.clock()
         if left > 0.0002:  # a shorter sleep costs more than it saves
@@ -179,14 +206,18 @@ def smoothed(before: float, now: float) -> float:
 
 
 class BackgroundQueue(BoundedQueue):
-    """One piece of slow work at a time. A request takes a place for its whole work, and its pieces take turns with
-    those of others."""
+    """One piece of slow work at a time. A request takes a place for its whole work, and its pieces
+    take turns with those of others."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most, ThreadPoolExecutor(1, "posrec-background"))
         self.turn = asyncio.Lock()  # first come, first served
 
-    async def run(self, piece: Callable[[], Any], has_left: Callable[[], Awaitable[bool]] | None = None) -> Any:
+    async def run(
+        self,
+        piece: Callable[[], Any],
+        has_left: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Any:
         """Raises Disconnected where the client has left before its turn."""
         async with self.turn:
             if has_left is not None and await has_left():

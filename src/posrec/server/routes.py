@@ -38,13 +38,19 @@ from posrec.server.work import (
 PAGE = Path(__file__).parent / "page" / "index.html"
 EXAMPLE_ITEMS = ["sku-1", "sku-7"]  # of /docs, while no run is loaded
 
-SplitBy = Annotated[str, Meta(description="As in /v1/recommend; without it, the first run answers.")]
+SplitBy = Annotated[
+    str, Meta(description="As in /v1/recommend; without it, the first run answers.")
+]
 
 
 class SimilarQuery(Struct):
     k: Annotated[int, Meta(ge=1, le=MOST_ITEMS)] = 20
-    fields: Annotated[str, Meta(max_length=10_000, description="Names of columns, with commas.")] = ""
-    filter: Annotated[str, Meta(max_length=10_000, description="A filter, as JSON.")] = ""
+    fields: Annotated[
+        str, Meta(max_length=10_000, description="Names of columns, with commas.")
+    ] = ""
+    filter: Annotated[
+        str, Meta(max_length=10_000, description="A filter, as JSON.")
+    ] = ""
     split_by: SplitBy = ""
 
 
@@ -62,7 +68,9 @@ class Routes:
         self.service = service
         # Both take milliseconds to make.
         self.document = cache(lambda: document(self.operations()))
-        self.docs_page = lru_cache(1)(lambda first, second: docs_page(self.document(), first, second))
+        self.docs_page = lru_cache(1)(
+            lambda first, second: docs_page(self.document(), first, second)
+        )
 
     def operations(self) -> list[Operation]:
         service = self.service
@@ -75,8 +83,19 @@ class Routes:
                 not_found=True,
                 admit=service.batcher.refuse_more,
             ),
-            Operation("POST", "/v1/recommend/batch", service.recommend_batch, "The same for many sessions"),
-            Operation("GET", "/v1/similar/{item}", self.similar, "The items most similar to an item", not_found=True),
+            Operation(
+                "POST",
+                "/v1/recommend/batch",
+                service.recommend_batch,
+                "The same for many sessions",
+            ),
+            Operation(
+                "GET",
+                "/v1/similar/{item}",
+                self.similar,
+                "The items most similar to an item",
+                not_found=True,
+            ),
             Operation(
                 "POST",
                 "/v1/feedback",
@@ -86,8 +105,19 @@ class Routes:
                 not_found=True,
                 writes=True,
             ),
-            Operation("POST", "/v1/explain", self.explain_item, "Why an item has its score", not_found=True),
-            Operation("GET", "/v1/items", self.items, "Items by a part of their id or title, the most clicked first"),
+            Operation(
+                "POST",
+                "/v1/explain",
+                self.explain_item,
+                "Why an item has its score",
+                not_found=True,
+            ),
+            Operation(
+                "GET",
+                "/v1/items",
+                self.items,
+                "Items by a part of their id or title, the most clicked first",
+            ),
             Operation("GET", "/v1/run", self.run, "What is being served"),
             Operation(
                 "POST",
@@ -106,15 +136,27 @@ class Routes:
                 not_found=True,
                 writes=True,
             ),
-            Operation("GET", "/healthz", self.healthz, "The process is alive", media_type=TEXT),
-            Operation("GET", "/readyz", self.readyz, "A run is loaded", media_type=TEXT),
-            Operation("GET", "/metrics", self.metrics, "Metrics for Prometheus", media_type=TEXT),
+            Operation(
+                "GET", "/healthz", self.healthz, "The process is alive", media_type=TEXT
+            ),
+            Operation(
+                "GET", "/readyz", self.readyz, "A run is loaded", media_type=TEXT
+            ),
+            Operation(
+                "GET",
+                "/metrics",
+                self.metrics,
+                "Metrics for Prometheus",
+                media_type=TEXT,
+            ),
             Operation("GET", "/", self.playground, media_type=HTML),
             Operation("GET", "/docs", self.docs, media_type=HTML),
             Operation("GET", "/openapi/openapi.json", self.openapi),
         ]
 
-    async def similar(self, item: str, query: SimilarQuery, context: RequestContext) -> SimilarAnswer:
+    async def similar(
+        self, item: str, query: SimilarQuery, context: RequestContext
+    ) -> SimilarAnswer:
         loaded = self.service.loaded(query.split_by or None)
         recommender = loaded.recommender
         require_item(recommender, item)
@@ -122,38 +164,64 @@ class Routes:
         wanted = parse_filter(query.filter)
 
         def find() -> msgspec.Raw:
-            similar_items = recommender.similar_items(item, query.k, filter=wanted, fields=fields)
+            similar_items = recommender.similar_items(
+                item, query.k, filter=wanted, fields=fields
+            )
             items = [
-                RecommendedItem(similar.item, similar.score, similar.title, similar.fields) for similar in similar_items
+                RecommendedItem(
+                    similar.item, similar.score, similar.title, similar.fields
+                )
+                for similar in similar_items
             ]
             encoded = msgspec.json.encode(SimilarAnswer(items, loaded.fingerprint))
             check_answer_bytes(len(encoded))
             return msgspec.Raw(encoded)
 
-        with self.service.background.place(similar_work(query.k, fields, wanted, recommender.catalogue)):
-            answer: SimilarAnswer = await self.service.background.run(find, context.has_left)
+        with self.service.background.place(
+            similar_work(query.k, fields, wanted, recommender.catalogue)
+        ):
+            answer: SimilarAnswer = await self.service.background.run(
+                find, context.has_left
+            )
         return answer
 
     async def feedback(self, data: FeedbackRequest) -> FeedbackAnswer:
         if self.service.feedback is None:
-            raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
+            raise Refused(
+                404,
+                "feedback is not written here; start the server with --feedback DIR",
+            )
         items = as_ids(data.items)
         write = self.service.feedback.write
-        write_rows = partial(write, data.answer, data.event, items, data.session, data.visitor, data.value)
+        write_rows = partial(
+            write,
+            data.answer,
+            data.event,
+            items,
+            data.session,
+            data.visitor,
+            data.value,
+        )
         if len(items) <= FEW_ROWS:
             return FeedbackAnswer(write_rows())
         with self.service.background.place(len(items) // ROWS_PER_UNIT):
             return FeedbackAnswer(await self.service.background.run(write_rows))
 
-    async def explain_item(self, data: ExplainRequest, context: RequestContext) -> ExplainAnswer:
-        recommender = self.service.loaded(data.split_by or first_click(data.session)).recommender
+    async def explain_item(
+        self, data: ExplainRequest, context: RequestContext
+    ) -> ExplainAnswer:
+        recommender = self.service.loaded(
+            data.split_by or first_click(data.session)
+        ).recommender
         require_item(recommender, str(data.item))
         self.service.check_length(data.session)
         # It scores the session once more for every click that is read.
         clicks = min(len(data.session), recommender.ranker.max_length)
         with self.service.background.place(EXPLAIN_WORK * (1 + clicks)):
             compute = partial(explain, recommender, data)
-            answer: ExplainAnswer = await self.service.background.run(compute, context.has_left)
+            answer: ExplainAnswer = await self.service.background.run(
+                compute, context.has_left
+            )
         return answer
 
     async def items(self, query: ItemsQuery, context: RequestContext) -> ItemsAnswer:
@@ -162,7 +230,9 @@ class Routes:
             return ItemsAnswer(search.most_clicked(query.limit))
         find = partial(search.find, query.query, query.limit)
         with self.service.background.place(FIND_WORK):
-            return ItemsAnswer(await self.service.background.run(find, context.has_left))
+            return ItemsAnswer(
+                await self.service.background.run(find, context.has_left)
+            )
 
     async def run(self, query: RunQuery) -> RunAnswer:
         loaded = self.service.loaded(query.split_by or None)
@@ -184,9 +254,20 @@ class Routes:
 
     def split(self) -> list[SplitRun]:
         service = self.service
-        runs = zip(service.settings.names, service.reloaders, service.split.shares, service.split.keys, strict=True)
+        runs = zip(
+            service.settings.names,
+            service.reloaders,
+            service.split.shares,
+            service.split.keys,
+            strict=True,
+        )
         return [
-            SplitRun(name, None if reloader.current is None else reloader.current.fingerprint, share, key)
+            SplitRun(
+                name,
+                None if reloader.current is None else reloader.current.fingerprint,
+                share,
+                key,
+            )
             for name, reloader, share, key in runs
         ]
 
@@ -224,7 +305,11 @@ def require_item(recommender: Recommender, item: str) -> None:
 
 
 def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
-    known = [position for position, click in enumerate(request.session) if recommender.number(str(click)) is not None]
+    known = [
+        position
+        for position, click in enumerate(request.session)
+        if recommender.number(str(click)) is not None
+    ]
     return ExplainAnswer.of(recommender.explain(request.session, request.item), known)
 
 

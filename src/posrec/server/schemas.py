@@ -12,7 +12,9 @@ from msgspec.structs import asdict
 
 from posrec.recommend.results import Explanation
 
-if TYPE_CHECKING:  # the parent of several workers reads the settings, and has no use for torch
+if (
+    TYPE_CHECKING
+):  # the parent of several workers reads the settings, and has no use for torch
     from posrec.recommend.plan import AnswerRules
 
 MOST_CLICKS = 10_000
@@ -22,23 +24,48 @@ MOST_SESSIONS = 1000  # in a batch
 MOST_PINNED = 100
 MOST_FIELDS = 100
 MOST_ID_BYTES = 1024  # of an item id, in UTF-8
-LARGEST = 10 ** (MOST_ID_BYTES - 1)  # whole numbers below it have no more digits, with their sign
+LARGEST = 10 ** (
+    MOST_ID_BYTES - 1
+)  # whole numbers below it have no more digits, with their sign
 
 Id = str | int
-Clicks = Annotated[list[Id], Meta(max_length=MOST_CLICKS, description="Item ids, the oldest click first.")]
-SomeClicks = Annotated[list[Id], Meta(min_length=1, max_length=MOST_CLICKS, description="Item ids, the oldest first.")]
+Clicks = Annotated[
+    list[Id],
+    Meta(max_length=MOST_CLICKS, description="Item ids, the oldest click first."),
+]
+SomeClicks = Annotated[
+    list[Id],
+    Meta(
+        min_length=1, max_length=MOST_CLICKS, description="Item ids, the oldest first."
+    ),
+]
 Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
 Filter = Annotated[
-    dict[str, Any], Meta(description='Columns and values: {"category": ["tents"], "price": {"max": 200}}.')
+    dict[str, Any],
+    Meta(
+        description='Columns and values: {"category": ["tents"], "price": {"max": 200}}.'
+    ),
 ]
-Pinned = Annotated[list[Id], Meta(max_length=MOST_PINNED, description="Items to put first.")]
-Boost = Annotated[dict[str, dict[str, float]], Meta(description='Factors for chances: {"brand": {"own": 1.2}}.')]
+Pinned = Annotated[
+    list[Id], Meta(max_length=MOST_PINNED, description="Items to put first.")
+]
+Boost = Annotated[
+    dict[str, dict[str, float]],
+    Meta(description='Factors for chances: {"brand": {"own": 1.2}}.'),
+]
 Exclude = Annotated[
     Literal["current", "seen"],
-    Meta(description='Leave out the item of the last click ("current") or every item of the session ("seen").'),
+    Meta(
+        description='Leave out the item of the last click ("current") or every item of the session ("seen").'
+    ),
 ]
-Explore = Annotated[float, Meta(ge=0, le=0.5, description="The share of places for new items.")]
-FieldNames = Annotated[list[str], Meta(max_length=MOST_FIELDS, description="Columns to answer with each item.")]
+Explore = Annotated[
+    float, Meta(ge=0, le=0.5, description="The share of places for new items.")
+]
+FieldNames = Annotated[
+    list[str],
+    Meta(max_length=MOST_FIELDS, description="Columns to answer with each item."),
+]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
 FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
 
@@ -47,7 +74,9 @@ def check_ids(ids: Iterable[Id]) -> None:
     """msgspec turns the ValueError into a refusal of the request."""
     for one in ids:
         if isinstance(one, str):
-            too_long = len(one) > MOST_ID_BYTES // 4 and len(one.encode()) > MOST_ID_BYTES
+            too_long = (
+                len(one) > MOST_ID_BYTES // 4 and len(one.encode()) > MOST_ID_BYTES
+            )
         else:
             too_long = abs(one) >= LARGEST
         if too_long:
@@ -61,7 +90,11 @@ class ColumnLimit(Struct, forbid_unknown_fields=True):
     most: Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 
 
-Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)] | ColumnLimit
+Diversify = (
+    Annotated[float, Meta(ge=0, le=1)]
+    | Annotated[str, Meta(min_length=1)]
+    | ColumnLimit
+)
 
 
 class AnswerRequest(Struct, kw_only=True):
@@ -84,7 +117,11 @@ class AnswerRequest(Struct, kw_only=True):
             check_ids(ids)
 
     def rules(self) -> "AnswerRules":
-        rules: Any = {name: getattr(self, name) for name in AnswerRequest.__struct_fields__ if name != "k"}
+        rules: Any = {
+            name: getattr(self, name)
+            for name in AnswerRequest.__struct_fields__
+            if name != "k"
+        }
         if isinstance(self.diversify, ColumnLimit):
             rules["diversify"] = asdict(self.diversify)
         return rules  # type: ignore[no-any-return]
@@ -92,8 +129,12 @@ class AnswerRequest(Struct, kw_only=True):
 
 class RecommendRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
     session: Clicks
-    session_id: str | None = None  # the clicks stored under this id come before those of `session`
-    split_by: str | None = None  # with --split: sessions of the same text are answered by the same run
+    session_id: str | None = (
+        None  # the clicks stored under this id come before those of `session`
+    )
+    split_by: str | None = (
+        None  # with --split: sessions of the same text are answered by the same run
+    )
 
     def __post_init__(self) -> None:
         check_ids(self.session)
@@ -118,17 +159,31 @@ class ClickRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
 
 
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    answer: Annotated[str, Meta(min_length=1, max_length=300, description="The id of the answer.")]
+    answer: Annotated[
+        str, Meta(min_length=1, max_length=300, description="The id of the answer.")
+    ]
     event: FeedbackEvent
-    items: Annotated[list[Id], Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order.")]
-    session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the answer is a session
-    visitor: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the session is a visitor
-    value: Annotated[float, Meta(ge=0, le=1e12, description="What was paid for the item.")] | None = None
+    items: Annotated[
+        list[Id],
+        Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order."),
+    ]
+    session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = (
+        None  # without it, the answer is a session
+    )
+    visitor: Annotated[str, Meta(min_length=1, max_length=1000)] | None = (
+        None  # without it, the session is a visitor
+    )
+    value: (
+        Annotated[float, Meta(ge=0, le=1e12, description="What was paid for the item.")]
+        | None
+    ) = None
 
     def __post_init__(self) -> None:
         check_ids(self.items)
         if self.value is not None and (self.event != "bought" or len(self.items) > 1):
-            raise ValueError("value is what was paid for one item: it needs the event 'bought' and a single item")
+            raise ValueError(
+                "value is what was paid for one item: it needs the event 'bought' and a single item"
+            )
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
@@ -152,7 +207,9 @@ class RecommendedItem(Struct, omit_defaults=True):
 class RecommendAnswer(Struct):
     items: list[RecommendedItem]
     unknown: tuple[str, ...]  # the clicks that were skipped
-    popular: bool  # whether no click was known, so that the items are the most clicked ones
+    popular: (
+        bool  # whether no click was known, so that the items are the most clicked ones
+    )
     id: str  # of this answer, for feedback
     run: str  # the fingerprint of the run that answered
 
@@ -162,7 +219,9 @@ class BatchAnswer(Struct):
 
 
 class SimilarAnswer(Struct):
-    items: list[RecommendedItem]  # a score is the cosine of the angle between the items' vectors
+    items: list[
+        RecommendedItem
+    ]  # a score is the cosine of the angle between the items' vectors
     run: str
 
 
@@ -175,13 +234,20 @@ class Part(Struct):
     value: float
 
 
-class ExplainedClick(Struct, rename={"effect": "left_out", "mean_attention": "attention", "attention": "reads"}):
+class ExplainedClick(
+    Struct,
+    rename={"effect": "left_out", "mean_attention": "attention", "attention": "reads"},
+):
     item: str
     title: str | None
     position: int  # of the click in the request's session, counted from 0
     mean_attention: float | None  # the mean of the values of `reads`
-    attention: dict[str, float]  # by the intention's name; "clicked before": where the model expects a repeat
-    effect: float | None  # the score minus the score without this click; None if it is the only click
+    attention: dict[
+        str, float
+    ]  # by the intention's name; "clicked before": where the model expects a repeat
+    effect: (
+        float | None
+    )  # the score minus the score without this click; None if it is the only click
     rank_without: int | None
 
 
@@ -190,21 +256,43 @@ class ExplainAnswer(Struct):
     title: str | None
     score: float
     rank: int
-    parts: list[Part]  # they add up to the score; empty for models whose score is not a sum
+    parts: list[
+        Part
+    ]  # they add up to the score; empty for models whose score is not a sum
     clicks: list[ExplainedClick]
     unknown: tuple[str, ...]
-    probability: float | None  # whose logarithm is the score; None for models without probabilities
-    repeat_chance: float | None  # that the next click repeats an item of the session; likewise
+    probability: (
+        float | None
+    )  # whose logarithm is the score; None for models without probabilities
+    repeat_chance: (
+        float | None
+    )  # that the next click repeats an item of the session; likewise
 
     @classmethod
     def of(cls, why: Explanation, known: Sequence[int]) -> "ExplainAnswer":
         """`known`: the positions in the request's session of the clicks on known items."""
         clicks = []
-        for position, click in zip(known[len(known) - len(why.clicks) :], why.clicks, strict=True):
-            mean = sum(click.attention.values()) / len(click.attention) if click.attention else None
-            clicks.append(ExplainedClick(**vars(click), position=position, mean_attention=mean))
-        same = {name: getattr(why, name) for name in cls.__struct_fields__ if name not in ("parts", "clicks")}
-        return cls(**same, parts=[Part(name, value) for name, value in why.parts.items()], clicks=clicks)
+        for position, click in zip(
+            known[len(known) - len(why.clicks) :], why.clicks, strict=True
+        ):
+            mean = (
+                sum(click.attention.values()) / len(click.attention)
+                if click.attention
+                else None
+            )
+            clicks.append(
+                ExplainedClick(**vars(click), position=position, mean_attention=mean)
+            )
+        same = {
+            name: getattr(why, name)
+            for name in cls.__struct_fields__
+            if name not in ("parts", "clicks")
+        }
+        return cls(
+            **same,
+            parts=[Part(name, value) for name, value in why.parts.items()],
+            clicks=clicks,
+        )
 
 
 class ListedItem(Struct):
@@ -235,7 +323,9 @@ class SplitRun(Struct):
     name: str  # by its folder
     fingerprint: str | None  # None while the run can't be loaded
     share: float
-    split_by: str | None  # a text for `split_by` that this run answers; None where its share is too small to find one
+    split_by: (
+        str | None
+    )  # a text for `split_by` that this run answers; None where its share is too small to find one
 
 
 class ErrorAnswer(Struct):

@@ -1,4 +1,5 @@
-"""`posrec serve`: check the options, and hand the address to granian, which has the worker processes and speaks HTTP.
+"""`posrec serve`: check the options, and hand the address to granian, which has the worker
+processes and speaks HTTP.
 
 Every worker listens on a socket of its own with SO_REUSEPORT, once its run is loaded, and Linux
 spreads new connections over these sockets.
@@ -31,7 +32,13 @@ from posrec.server.feedback.writing import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
 from posrec.server.json_log import LOG_CONFIG, log_as_json, log_event
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store
-from posrec.server.settings import KEY_VARIABLE, SETTINGS_VARIABLE, STORE_VARIABLE, Listening, ServerSettings
+from posrec.server.settings import (
+    KEY_VARIABLE,
+    SETTINGS_VARIABLE,
+    STORE_VARIABLE,
+    Listening,
+    ServerSettings,
+)
 
 APPLICATION = "posrec.server.worker:create_application"
 START_METHOD = "spawn"  # a fork of a process with threads may hang
@@ -41,13 +48,17 @@ BACKLOG = 4096
 HEAD_BYTES = 32 << 10  # of a request's line and headers
 KEEP_ALIVE = 75  # seconds without a whole head; proxies keep idle connections for 60, and must find them open
 GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+METRICS_FOLDER = (
+    "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+)
 POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads it when it is imported
 
 
 def serve(settings: ServerSettings, listening: Listening) -> None:
     """Wrong options raise an InputError before anything is started."""
-    if find_spec("prometheus_client") is None:  # imported later: it then reads the environment
+    if (
+        find_spec("prometheus_client") is None
+    ):  # imported later: it then reads the environment
         raise not_installed("serving", "serve")
     check_files(settings)
     check_certificate(listening)
@@ -67,8 +78,12 @@ def serve(settings: ServerSettings, listening: Listening) -> None:
         run_granian(settings, listening, address, port)
 
 
-def run_granian(settings: ServerSettings, listening: Listening, address: str, port: int) -> None:
-    http1 = HTTP1Settings(header_read_timeout=1000 * KEEP_ALIVE, max_buffer_size=HEAD_BYTES)
+def run_granian(
+    settings: ServerSettings, listening: Listening, address: str, port: int
+) -> None:
+    http1 = HTTP1Settings(
+        header_read_timeout=1000 * KEEP_ALIVE, max_buffer_size=HEAD_BYTES
+    )
     server = Granian(
         APPLICATION,
         factory=True,
@@ -94,7 +109,9 @@ def run_granian(settings: ServerSettings, listening: Listening, address: str, po
 def check_certificate(listening: Listening) -> None:
     if listening.certificate is not None:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(listening.certificate, listening.key)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                listening.certificate, listening.key
+            )
         except OSError as error:  # ssl.SSLError is one
             raise InputError(
                 f"--tls-certificate {listening.certificate} and --tls-key {listening.key} can't be used "
@@ -109,7 +126,9 @@ def check_files(settings: ServerSettings) -> None:
     for rules in filter(None, (settings.allow_file, settings.deny_file)):
         ListedIds(Path(rules))
     if settings.items_file is not None:
-        os.environ.setdefault(POLARS_THREADS, "1")  # every worker reads the file, while others answer
+        os.environ.setdefault(
+            POLARS_THREADS, "1"
+        )  # every worker reads the file, while others answer
         read_columns(Path(settings.items_file), None)
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
@@ -120,10 +139,13 @@ def check_files(settings: ServerSettings) -> None:
 
 
 def set_environment(settings: ServerSettings) -> None:
-    """What the workers inherit. Only this user can read the environment of a process, unlike its command line."""
+    """What the workers inherit. Only this user can read the environment of a process, unlike its
+    command line."""
     for name in (KEY_VARIABLE, STORE_VARIABLE):
         os.environ.pop(name, None)
-    os.environ[THREADS] = "1"  # sessions are small, and more threads would only compete for the cores
+    os.environ[THREADS] = (
+        "1"  # sessions are small, and more threads would only compete for the cores
+    )
     os.environ[METRICS_FOLDER] = settings.shared
     os.environ[SETTINGS_VARIABLE] = msgspec.json.encode(settings).decode()
 
@@ -132,16 +154,23 @@ def set_environment(settings: ServerSettings) -> None:
 def shared_folder() -> Iterator[str]:
     """Removed in the end, or by the next server after a kill."""
     try:
-        folder = scratch_folder(Path(tempfile.gettempdir()) / "posrec-server", mode=0o700)
+        folder = scratch_folder(
+            Path(tempfile.gettempdir()) / "posrec-server", mode=0o700
+        )
         with folder as path:
             yield str(path)
     except OSError as error:
-        raise InputError(f"the server needs a temporary folder ({error}); name one in TMPDIR") from None
+        raise InputError(
+            f"the server needs a temporary folder ({error}); name one in TMPDIR"
+        ) from None
 
 
 def temporary_store(shared: str) -> str:
     file = f"{shared}/sessions.sqlite"
-    log_event("sessions are stored until the server stops; --session-store stores them for longer", file=file)
+    log_event(
+        "sessions are stored until the server stops; --session-store stores them for longer",
+        file=file,
+    )
     return SQLITE + file
 
 
@@ -153,7 +182,9 @@ def most_connections() -> int:
         return 1 << 20
     if most < WORKER_FILES + FEWEST_CONNECTIONS:
         needed = WORKER_FILES + FEWEST_CONNECTIONS
-        raise InputError(f"a process may open {most} files here; the server needs {needed} or more (ulimit -n)")
+        raise InputError(
+            f"a process may open {most} files here; the server needs {needed} or more (ulimit -n)"
+        )
     return most - WORKER_FILES
 
 
@@ -165,8 +196,12 @@ def take_port(host: str, port: int) -> socket.socket:
         return bind(host, port, shared=True)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise InputError(f"port {port} is taken; choose another with --port") from None
-        raise InputError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
+            raise InputError(
+                f"port {port} is taken; choose another with --port"
+            ) from None
+        raise InputError(
+            f"cannot listen on {host}:{port} ({error.strerror or error})"
+        ) from None
     except OverflowError:
         raise InputError(f"--port {port}: must be between 0 and 65535") from None
 

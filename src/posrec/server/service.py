@@ -1,4 +1,5 @@
-"""What the routes of one worker process share: the runs, the batcher, the session store, rules and feedback."""
+"""What the routes of one worker process share: the runs, the batcher, the session store, rules and
+feedback."""
 
 import asyncio
 import gc
@@ -38,7 +39,13 @@ from posrec.server.schemas import (
 )
 from posrec.server.session_store import SessionStore, StoreUnavailable, open_store
 from posrec.server.settings import ServerSettings
-from posrec.server.work import PIECE_WORK, QUICK_WORK, SLOW_QUEUE, check_answer_bytes, estimated_work
+from posrec.server.work import (
+    PIECE_WORK,
+    QUICK_WORK,
+    SLOW_QUEUE,
+    check_answer_bytes,
+    estimated_work,
+)
 
 GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
 TIDY_PAUSE = 60.0  # seconds
@@ -54,7 +61,9 @@ class RankingTask(NamedTuple):
 class Service:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.metrics = Metrics(Path(settings.shared) if settings.shared else None, settings.names)
+        self.metrics = Metrics(
+            Path(settings.shared) if settings.shared else None, settings.names
+        )
         self.files = ShopFiles(settings)
         self.reloaders = [
             RunReloader(Path(run), name, settings, self.metrics, self.files)
@@ -66,11 +75,21 @@ class Service:
             self.store = open_store(settings.session_store, self.store_failed)
         self.feedback: FeedbackFiles | None = None
         if settings.feedback:
-            self.feedback = FeedbackFiles(Path(settings.feedback), observe=self.metrics.feedback)
+            self.feedback = FeedbackFiles(
+                Path(settings.feedback), observe=self.metrics.feedback
+            )
         self.background = BackgroundQueue(SLOW_QUEUE * settings.queue)
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
-        gather, inline = (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
-        self.batcher = Batcher(rank, settings.queue, gather=gather, observe=self.metrics.batch, inline=inline)
+        gather, inline = (
+            (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
+        )
+        self.batcher = Batcher(
+            rank,
+            settings.queue,
+            gather=gather,
+            observe=self.metrics.batch,
+            inline=inline,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -78,16 +97,25 @@ class Service:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self.batcher.start()
         self.files.read()
-        for reloader in self.reloaders:  # one that can't be loaded now is served once it can be
+        for (
+            reloader
+        ) in self.reloaders:  # one that can't be loaded now is served once it can be
             reloader.replace_current()
-        # The garbage collector would go through all that was loaded again and again, while nobody is answered.
+        # The garbage collector would go through all that was loaded again and again, while nobody
+        # is answered.
         gc.collect()
         gc.freeze()
         for reloader in self.reloaders:
             reloader.log_serving("started")
         tasks = [reloader.watch() for reloader in self.reloaders]
-        tasks += [file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)]
-        tasks += [self.files.items.watch(self.apply_items), self.tidy_up(), self.try_store()]
+        tasks += [
+            file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)
+        ]
+        tasks += [
+            self.files.items.watch(self.apply_items),
+            self.tidy_up(),
+            self.try_store(),
+        ]
         watching = [asyncio.create_task(task) for task in tasks]
         yield
         for task in watching:
@@ -113,7 +141,8 @@ class Service:
 
     def apply_rules(self) -> None:
         self.apply(self.files.apply_rules)
-        allow, deny = self.files.allow.content, self.files.deny.content
+        allow = self.files.allow.content
+        deny = self.files.deny.content
         allowed, denied = (None if ids is None else ids.number for ids in (allow, deny))
         log_event("rules read again", allowed=allowed, denied=denied)
 
@@ -135,22 +164,32 @@ class Service:
                     with suppress(MemoryError):  # the next start converts it
                         await asyncio.to_thread(convert_and_close, file)
                 if self.settings.keep_feedback is not None:
-                    await asyncio.to_thread(delete_old, self.feedback.folder, self.settings.keep_feedback)
+                    await asyncio.to_thread(
+                        delete_old, self.feedback.folder, self.settings.keep_feedback
+                    )
             if self.store is not None:
                 with suppress(StoreUnavailable):
                     await self.store.delete_expired()
             await asyncio.sleep(TIDY_PAUSE)
 
     def loaded(self, key: str | None = None) -> LoadedRun:
-        """The run that answers sessions with this key; the first without one. Another while it can't be loaded."""
+        """The run that answers sessions with this key; the first without one. Another while it
+        can't be loaded."""
         runs = [reloader.current for reloader in self.reloaders]
-        loaded = runs[0 if key is None else self.split.choose(key)] or next(filter(None, runs), None)
+        loaded = runs[0 if key is None else self.split.choose(key)] or next(
+            filter(None, runs), None
+        )
         if loaded is None:
-            raise Refused(503, "no run can be served yet; the server's log has the reason")
+            raise Refused(
+                503, "no run can be served yet; the server's log has the reason"
+            )
         return loaded
 
-    async def recommend(self, data: RecommendRequest, context: RequestContext) -> RecommendAnswer:
-        session, key = data.session, data.split_by or data.session_id
+    async def recommend(
+        self, data: RecommendRequest, context: RequestContext
+    ) -> RecommendAnswer:
+        session = data.session
+        key = data.split_by or data.session_id
         self.check_length(session)
         if data.session_id is not None:
             stored = await self.stored_sessions().clicks(data.session_id)
@@ -158,9 +197,13 @@ class Service:
         loaded = self.loaded(first_click(session) if key is None else key)
         return await self.answer_one(loaded, data, context, session)
 
-    async def click(self, session_id: str, data: ClickRequest, context: RequestContext) -> RecommendAnswer:
+    async def click(
+        self, session_id: str, data: ClickRequest, context: RequestContext
+    ) -> RecommendAnswer:
         add_click = partial(self.stored_sessions().add, session_id, str(data.item))
-        return await self.answer_one(self.loaded(session_id), data, context, [], add_click)
+        return await self.answer_one(
+            self.loaded(session_id), data, context, [], add_click
+        )
 
     async def answer_one(
         self,
@@ -170,9 +213,11 @@ class Service:
         session: list[Any],
         add_click: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> RecommendAnswer:
-        """`add_click` gives the session once the request can't be refused any more: a client that asks again would
-        store its click twice."""
-        work = estimated_work(data, 1, context.body_bytes, loaded.recommender.catalogue, len(session))
+        """`add_click` gives the session once the request can't be refused any more: a client that
+        asks again would store its click twice."""
+        work = estimated_work(
+            data, 1, context.body_bytes, loaded.recommender.catalogue, len(session)
+        )
         if work <= QUICK_WORK:
             self.batcher.refuse_more(work)
             plan = plan_of(loaded, data)
@@ -182,25 +227,43 @@ class Service:
             query = self.query(loaded, plan, session)
             return self.answer(query, await self.batcher.submit(query, work))
         with self.background.place(work):
-            plan = await self.background.run(partial(plan_of, loaded, data), context.has_left)
+            plan = await self.background.run(
+                partial(plan_of, loaded, data), context.has_left
+            )
             if add_click is not None:
                 session = (await add_click())[-self.settings.max_length :]
-            return (await self.slow_answers(data, [(loaded, session)], {loaded: plan}, context))[0]
+            return (
+                await self.slow_answers(
+                    data, [(loaded, session)], {loaded: plan}, context
+                )
+            )[0]
 
-    async def recommend_batch(self, data: BatchRequest, context: RequestContext) -> BatchAnswer:
+    async def recommend_batch(
+        self, data: BatchRequest, context: RequestContext
+    ) -> BatchAnswer:
         if not data.sessions:
             return BatchAnswer([])
         self.check_length(max(data.sessions, key=len))
-        asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
+        asked = [
+            (self.loaded(first_click(session)), session) for session in data.sessions
+        ]
         clicks = sum(map(len, data.sessions))
-        work = estimated_work(data, len(asked), context.body_bytes, asked[0][0].recommender.catalogue, clicks)
+        work = estimated_work(
+            data,
+            len(asked),
+            context.body_bytes,
+            asked[0][0].recommender.catalogue,
+            clicks,
+        )
         together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
         answer_bytes = 0
         with self.background.place(work):
             for start in range(0, len(asked), together):
-                piece = await self.slow_answers(data, asked[start : start + together], plans, context)
+                piece = await self.slow_answers(
+                    data, asked[start : start + together], plans, context
+                )
                 sizes = [len(memoryview(one)) for one in piece]  # type: ignore[arg-type]  # they are encoded
                 answer_bytes += sum(sizes)
                 check_answer_bytes(answer_bytes)
@@ -222,11 +285,18 @@ class Service:
                 if loaded not in plans:
                     plans[loaded] = plan_of(loaded, data)
                 queries.append(self.query(loaded, plans[loaded], session))
-            encoded = [msgspec.json.encode(one) for one in map(self.answer, queries, rank(queries))]
-            check_answer_bytes(sum(map(len, encoded)))  # a request may name the items with the longest texts
+            encoded = [
+                msgspec.json.encode(one)
+                for one in map(self.answer, queries, rank(queries))
+            ]
+            check_answer_bytes(
+                sum(map(len, encoded))
+            )  # a request may name the items with the longest texts
             return [msgspec.Raw(one) for one in encoded]
 
-        answers: list[RecommendAnswer] = await self.background.run(compute, context.has_left)
+        answers: list[RecommendAnswer] = await self.background.run(
+            compute, context.has_left
+        )
         return answers
 
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> RankingTask:
@@ -235,8 +305,11 @@ class Service:
         return RankingTask(loaded, plan, encoded)
 
     def answer(self, query: RankingTask, ordered: Ordered) -> RecommendAnswer:
-        loaded, key = query.loaded, None if self.feedback is None else self.feedback.key
-        ids, title, fields = loaded.recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
+        loaded = query.loaded
+        key = None if self.feedback is None else self.feedback.key
+        ids = loaded.recommender.vocabulary.ids
+        title = query.plan.catalogue.title
+        fields = query.plan.fields
         items = [
             RecommendedItem(
                 ids[number - 1],
@@ -251,17 +324,26 @@ class Service:
         explored = [item.item for item in items if item.explored]
         popular = not query.session.numbers
         loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
-        answer_id = new_answer_id(loaded.fingerprint, loaded.metrics.name, key, explored)
-        return RecommendAnswer(items, query.session.unknown, popular, answer_id, loaded.fingerprint)
+        answer_id = new_answer_id(
+            loaded.fingerprint, loaded.metrics.name, key, explored
+        )
+        return RecommendAnswer(
+            items, query.session.unknown, popular, answer_id, loaded.fingerprint
+        )
 
     def check_length(self, session: list[Any]) -> None:
         most = self.settings.max_length
         if len(session) > most:
-            raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
+            raise InputError(
+                f"the session has {len(session):,} clicks; at most {most:,} are accepted"
+            )
 
     def stored_sessions(self) -> SessionStore:
         if self.store is None:
-            raise Refused(404, "no sessions are stored here; start the server with --session-store sqlite:FILE")
+            raise Refused(
+                404,
+                "no sessions are stored here; start the server with --session-store sqlite:FILE",
+            )
         return self.store
 
 

@@ -1,8 +1,8 @@
-"""Sessions between requests: the latest clicks of each session, deleted after 30 minutes without a click.
+"""Sessions between requests: the latest clicks of each session, deleted after 30 minutes without a
+click.
 
-There are two stores with the same methods: a SQLite file, which the workers of one machine share, and Redis or Valkey
-for several machines. Neither has the ids of sessions, only their hashes.
-"""
+There are two stores with the same methods: a SQLite file, which the workers of one machine share,
+and Redis or Valkey for several machines. Neither has the ids of sessions, only their hashes."""
 
 import asyncio
 import hashlib
@@ -29,11 +29,20 @@ EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
 TIMEOUT = 0.5  # seconds for the store to answer
 CONNECTIONS = 64  # of a worker to Redis
-SQLITE, REDIS = "sqlite:", ("redis://", "rediss://", "unix://")  # how an address begins
-MOST_BYTES = 1 << 30  # of a SQLite file; where it is full, the sessions that end first are deleted
+# how an address begins
+SQLITE = "sqlite:"
+REDIS = ("redis://", "rediss://", "unix://")
+MOST_BYTES = (
+    1 << 30
+)  # of a SQLite file; where it is full, the sessions that end first are deleted
 DELETED_AT_ONCE = 100  # sessions, so that others do not wait for long
 MOST_EVICTIONS = 20  # to make room for one session in a full file
-SQLITE_ERRORS = (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, OSError)  # a timeout is an OSError
+SQLITE_ERRORS = (
+    sqlite3.Error,
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    OSError,
+)  # a timeout is an OSError
 APPLICATION_ID = 0x706F7372  # "posr": by which SQLite files of ours are known
 TABLE = (
     "CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
@@ -50,11 +59,15 @@ PRAGMAS = (
 
 class StoreUnavailable(Refused):
     def __init__(self) -> None:
-        super().__init__(503, "the session store can't be used now; send the whole session instead")
+        super().__init__(
+            503, "the session store can't be used now; send the whole session instead"
+        )
 
 
 @contextmanager
-def failing(on_error: Callable[[str], None], errors: tuple[type[Exception], ...]) -> Iterator[None]:
+def failing(
+    on_error: Callable[[str], None], errors: tuple[type[Exception], ...]
+) -> Iterator[None]:
     try:
         yield
     except errors as error:
@@ -62,14 +75,18 @@ def failing(on_error: Callable[[str], None], errors: tuple[type[Exception], ...]
         raise StoreUnavailable from None
 
 
-def open_store(address: str, on_error: Callable[[str], None] = lambda reason: None) -> "SessionStore":
-    """The store at `--session-store ADDRESS`. Where it fails, `on_error` gets the reason, and whoever asked
-    StoreUnavailable."""
+def open_store(
+    address: str, on_error: Callable[[str], None] = lambda reason: None
+) -> "SessionStore":
+    """The store at `--session-store ADDRESS`. Where it fails, `on_error` gets the reason, and
+    whoever asked StoreUnavailable."""
     if address.startswith(SQLITE):
         return SqliteSessions(address, on_error)
     if address.startswith(REDIS):
         return RedisSessions(address, on_error)
-    raise InputError(f"--session-store {without_password(address)}: it must be sqlite:FILE or redis://HOST:PORT/DB")
+    raise InputError(
+        f"--session-store {without_password(address)}: it must be sqlite:FILE or redis://HOST:PORT/DB"
+    )
 
 
 def delete_sessions(address: str, sessions: Iterable[str]) -> int:
@@ -90,7 +107,9 @@ def delete_sessions(address: str, sessions: Iterable[str]) -> int:
     try:
         return asyncio.run(delete())
     except StoreUnavailable:
-        raise RunFailed(f"--session-store {without_password(address)} can't be used ({reasons[-1]})") from None
+        raise RunFailed(
+            f"--session-store {without_password(address)} can't be used ({reasons[-1]})"
+        ) from None
 
 
 class RedisSessions:
@@ -115,21 +134,29 @@ class RedisSessions:
             self.client: Any = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
             # The reason may quote a part of the password.
-            form = "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped"
+            form = (
+                "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped"
+            )
             reason = form if "@" in address else error
-            raise InputError(f"--session-store {without_password(address)}: {reason}") from None
+            raise InputError(
+                f"--session-store {without_password(address)}: {reason}"
+            ) from None
 
     async def add(self, session: str, item: str) -> list[str]:
         """Returns all stored clicks of the session, the new one last."""
         name = key(session)
         with self.failing():
             async with self.client.pipeline(transaction=True) as pipe:
-                pipe.rpush(name, item).ltrim(name, -MAX_CLICKS, -1).expire(name, EXPIRY).lrange(name, 0, -1)
+                pipe.rpush(name, item).ltrim(name, -MAX_CLICKS, -1).expire(
+                    name, EXPIRY
+                ).lrange(name, 0, -1)
                 stored = (await pipe.execute())[-1]
             try:
                 return decoded(stored)
             except UnicodeDecodeError:  # another program has written to this key
-                await self.client.lrem(name, -1, item)  # a client that asks again would store it twice
+                await self.client.lrem(
+                    name, -1, item
+                )  # a client that asks again would store it twice
                 raise
 
     async def clicks(self, session: str) -> list[str]:
@@ -154,8 +181,8 @@ def decoded(clicks: list[bytes]) -> list[str]:
 
 
 class SqliteSessions:
-    """Read and written in a thread: a slow disk keeps only those waiting who asked for a stored session, and these not
-    for longer than the timeout."""
+    """Read and written in a thread: a slow disk keeps only those waiting who asked for a stored
+    session, and these not for longer than the timeout."""
 
     def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
         self.failing = partial(failing, on_error, SQLITE_ERRORS)
@@ -165,11 +192,15 @@ class SqliteSessions:
         try:
             self.timeout = float(parse_qs(query).get("timeout", [TIMEOUT])[-1])
         except ValueError:
-            raise InputError(f"--session-store {address}: timeout must be a number of seconds") from None
+            raise InputError(
+                f"--session-store {address}: timeout must be a number of seconds"
+            ) from None
         if not name or self.path.is_dir():
             raise InputError(f"--session-store {address}: it must be sqlite:FILE")
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
-        self.turn = asyncio.Semaphore(1)  # nothing waits in the thread's own queue, which has no limit
+        self.turn = asyncio.Semaphore(
+            1
+        )  # nothing waits in the thread's own queue, which has no limit
         self.opened: sqlite3.Connection | None = None
         self.opened_file: tuple[int, int] | None = None
 
@@ -177,7 +208,9 @@ class SqliteSessions:
         try:
             self.connection().execute("SELECT 1 FROM sessions").fetchone()
         except SQLITE_ERRORS as error:
-            raise InputError(f"--session-store {self.address}: the file can't be used ({error})") from None
+            raise InputError(
+                f"--session-store {self.address}: the file can't be used ({error})"
+            ) from None
         finally:
             self.disconnect()
 
@@ -188,13 +221,25 @@ class SqliteSessions:
         return await self.run(stored_clicks, hashed(session))
 
     async def delete(self, session: str) -> bool:
-        return bool(await self.run(changed_rows, "DELETE FROM sessions WHERE id = ?", hashed(session)))
+        return bool(
+            await self.run(
+                changed_rows, "DELETE FROM sessions WHERE id = ?", hashed(session)
+            )
+        )
 
     async def delete_expired(self) -> None:
-        while await self.run(delete_first, "WHERE expires <= ?", time.time()) == DELETED_AT_ONCE:
+        while (
+            await self.run(delete_first, "WHERE expires <= ?", time.time())
+            == DELETED_AT_ONCE
+        ):
             pass
-        # What was deleted is still in the log of changes until that is copied into the file and emptied.
-        await self.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        # What was deleted is still in the log of changes until that is copied into the file and
+        # emptied.
+        await self.run(
+            lambda connection: connection.execute(
+                "PRAGMA wal_checkpoint(TRUNCATE)"
+            ).fetchall()
+        )
 
     async def close(self) -> None:
         self.thread.submit(self.disconnect)
@@ -205,7 +250,9 @@ class SqliteSessions:
         with self.failing():
             async with asyncio.timeout(self.timeout):
                 await self.turn.acquire()
-                done = asyncio.get_running_loop().run_in_executor(self.thread, self.run_in_thread, work, *arguments)
+                done = asyncio.get_running_loop().run_in_executor(
+                    self.thread, self.run_in_thread, work, *arguments
+                )
                 done.add_done_callback(self.end_turn)
                 return await asyncio.shield(done)
 
@@ -227,10 +274,14 @@ class SqliteSessions:
             return self.opened
         self.disconnect()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # for this user alone
+        os.close(
+            os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        )  # for this user alone
         # SQLite gives up first, for the sake of its reason.
         seconds = 0.8 * self.timeout
-        self.opened = sqlite3.connect(self.path, seconds, isolation_level=None, check_same_thread=False)
+        self.opened = sqlite3.connect(
+            self.path, seconds, isolation_level=None, check_same_thread=False
+        )
         self.opened_file = file_number(self.path)
         create_table(self.opened)
         return self.opened
@@ -241,17 +292,23 @@ class SqliteSessions:
                 self.opened.close()
             self.opened = None
 
-    def add_in_thread(self, connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
+    def add_in_thread(
+        self, connection: sqlite3.Connection, session: bytes, item: str
+    ) -> list[str]:
         for _ in range(MOST_EVICTIONS):
             try:
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
                     clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
                     row = (session, time.time() + EXPIRY, msgspec.json.encode(clicks))
-                    connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row)
+                    connection.execute(
+                        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row
+                    )
                 return clicks
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not delete_first(connection):
+                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not delete_first(
+                    connection
+                ):
                     raise
         raise sqlite3.OperationalError("there is no room for the session")
 
@@ -278,10 +335,16 @@ def stored_clicks(connection: sqlite3.Connection, session: bytes) -> list[str]:
     return [] if row is None else msgspec.json.decode(row[0], type=list[str])
 
 
-def delete_first(connection: sqlite3.Connection, which: str = "", *values: float) -> int:
+def delete_first(
+    connection: sqlite3.Connection, which: str = "", *values: float
+) -> int:
     """Some of the sessions that end first; returns how many."""
-    some = f"SELECT rowid FROM sessions {which} ORDER BY expires LIMIT {DELETED_AT_ONCE}"
-    return changed_rows(connection, f"DELETE FROM sessions WHERE rowid IN ({some})", *values)
+    some = (
+        f"SELECT rowid FROM sessions {which} ORDER BY expires LIMIT {DELETED_AT_ONCE}"
+    )
+    return changed_rows(
+        connection, f"DELETE FROM sessions WHERE rowid IN ({some})", *values
+    )
 
 
 def changed_rows(connection: sqlite3.Connection, statement: str, *values: Any) -> int:
@@ -297,7 +360,8 @@ def file_number(path: Path) -> tuple[int, int] | None:
 
 
 def hashed(session: str) -> bytes:
-    """A session id may have any characters and any length, and is nobody's business: its hash is stored."""
+    """A session id may have any characters and any length, and is nobody's business: its hash is
+    stored."""
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).digest()
 
 

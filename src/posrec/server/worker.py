@@ -19,7 +19,9 @@ PAUSE = 6.0  # seconds
 
 def create_application() -> Starlette:
     """granian calls it before the worker listens."""
-    settings = msgspec.json.decode(os.environ.pop(SETTINGS_VARIABLE), type=ServerSettings)
+    settings = msgspec.json.decode(
+        os.environ.pop(SETTINGS_VARIABLE), type=ServerSettings
+    )
     pause_after_a_death(Path(settings.shared), settings.workers)
     threading.Thread(target=stop_with_parent, daemon=True).start()
     from posrec.server.application import application  # loads ONNX Runtime or torch
@@ -28,9 +30,12 @@ def create_application() -> Starlette:
 
 
 def pause_after_a_death(shared: Path, workers: int) -> None:
-    """Wait where another worker was started a moment ago: this one replaces a worker that died at once, and may die
-    too. granian ends the server when a worker dies within 5.5 seconds of its replacement."""
-    shared.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary folders may have removed it
+    """Wait where another worker was started a moment ago: this one replaces a worker that died at
+    once, and may die too. granian ends the server when a worker dies within 5.5 seconds of its
+    replacement."""
+    shared.mkdir(
+        parents=True, exist_ok=True
+    )  # a cleaner of temporary folders may have removed it
     now = time.monotonic()
     with (shared / STARTS).open("a+") as file:
         file.seek(0)

@@ -39,8 +39,22 @@ __all__ = ["check_model", "small_dataset", "write_dataset"]
 
 ITEMS = 37  # a prime, so that no other side of a tensor has as many
 SMALL = {"d": 16, "hidden": 16}  # for models that have such settings
-TRAINING = {**SMALL, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
-BATCH = [[3], [5, 5, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 7, 8], [37, 1], [2, 30, 2, 11, 30]]
+TRAINING = {
+    **SMALL,
+    "epochs": 2,
+    "batch_size": 32,
+    "learning_rate": 0.01,
+    "dropout": 0.1,
+    "protocol": "paper",
+}
+BATCH = [
+    [3],
+    [5, 5, 5],
+    [1, 2, 3, 4, 5, 6, 7, 8, 9],
+    [7, 8, 7, 8],
+    [37, 1],
+    [2, 30, 2, 11, 30],
+]
 NEVER_SEEN = (ITEMS + 1, ITEMS + 20, 1_000_000)
 
 
@@ -60,7 +74,9 @@ def check_model(spec: ModelSpec) -> None:
         try:
             check(spec)
         except AssertionError as error:
-            raise AssertionError(f"{spec.model.__name__}: {check.__name__}: {error}") from error
+            raise AssertionError(
+                f"{spec.model.__name__}: {check.__name__}: {error}"
+            ) from error
 
 
 def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
@@ -68,70 +84,116 @@ def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
     expect(model.items == ITEMS, "the model must keep the number of items as `items`")
     expect(model.config.max_length >= 1, "the config must have max_length, at least 1")
     found = scores(model, BATCH)
-    expect(found.shape == (len(BATCH), ITEMS), f"scores have the shape {tuple(found.shape)}, not [B, items]")
+    expect(
+        found.shape == (len(BATCH), ITEMS),
+        f"scores have the shape {tuple(found.shape)}, not [B, items]",
+    )
 
 
 def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
     """Losses, searches and the ONNX export rely on it."""
-    model, batch = build(spec), SessionBatch.of(BATCH)
+    model = build(spec)
+    batch = SessionBatch.of(BATCH)
     if not isinstance(model, SessionModel):
         return
     with torch.no_grad():
-        of_sessions, of_items = model.session_vectors(batch), model.item_vectors()
+        of_sessions = model.session_vectors(batch)
+        of_items = model.item_vectors()
         for_training, table = model.vectors(batch)
-        expect(len(of_items) == ITEMS, f"item_vectors() has {len(of_items)} rows for {ITEMS} items")
-        expect(of_sessions.shape == (len(BATCH), of_items.shape[1]), "session and item vectors differ in width")
+        expect(
+            len(of_items) == ITEMS,
+            f"item_vectors() has {len(of_items)} rows for {ITEMS} items",
+        )
+        expect(
+            of_sessions.shape == (len(BATCH), of_items.shape[1]),
+            "session and item vectors differ in width",
+        )
         if not model.has_own_items:
             product = of_sessions @ of_items.T
-            expect(alike(model.scores(batch), product), "scores(batch) is not the product of the vectors")
-        expect(alike(for_training, of_sessions), "vectors(batch) and session_vectors(batch) differ")
-        expect(alike(table[:ITEMS], of_items), "vectors(batch) and item_vectors() differ")
+            expect(
+                alike(model.scores(batch), product),
+                "scores(batch) is not the product of the vectors",
+            )
+        expect(
+            alike(for_training, of_sessions),
+            "vectors(batch) and session_vectors(batch) differ",
+        )
+        expect(
+            alike(table[:ITEMS], of_items), "vectors(batch) and item_vectors() differ"
+        )
 
 
 def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
     """Scores are then log probabilities, and all other items have the order of the products."""
-    model, batch = build(spec), SessionBatch.of(BATCH)
+    model = build(spec)
+    batch = SessionBatch.of(BATCH)
     if not isinstance(model, SessionModel):
         return
     with torch.no_grad():
         sessions, table, own = model.batch_vectors(batch)
-        expect(model.has_own_items == (own is not None), "has_own_items and batch_vectors(batch) contradict each other")
+        expect(
+            model.has_own_items == (own is not None),
+            "has_own_items and batch_vectors(batch) contradict each other",
+        )
         if own is None:
             return
         assert own.products is not None, (
             "batch_vectors(batch) must give the products of the own items, which a search needs"
         )
-        products, found = sessions @ table[:ITEMS].T, model.scores(batch)
-        expect(alike(found.logsumexp(1), torch.zeros(len(BATCH))), "the probabilities of a session do not add up to 1")
+        products = sessions @ table[:ITEMS].T
+        found = model.scores(batch)
+        expect(
+            alike(found.logsumexp(1), torch.zeros(len(BATCH))),
+            "the probabilities of a session do not add up to 1",
+        )
         for row, session in enumerate(BATCH):
             is_item = own.items[row] > 0
             numbers = sorted(own.items[row][is_item].tolist())
-            expect(numbers == sorted(set(session)), f"the own items of {session} are {numbers}")
+            expect(
+                numbers == sorted(set(session)),
+                f"the own items of {session} are {numbers}",
+            )
             others = [item - 1 for item in range(1, ITEMS + 1) if item not in session]
             gap = (found - products)[row, others]
-            expect(alike(gap, gap[:1].expand_as(gap)), f"items that are not in {session} have another order")
+            expect(
+                alike(gap, gap[:1].expand_as(gap)),
+                f"items that are not in {session} have another order",
+            )
             z = products[row, own.items[row][is_item] - 1]
-            expect(alike(own.products[row][is_item], z), f"the products of the own items of {session} differ")
+            expect(
+                alike(own.products[row][is_item], z),
+                f"the products of the own items of {session} differ",
+            )
 
 
 def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:
     model = build(spec)
     together = scores(model, BATCH)
     for row, session in enumerate(BATCH):
-        expect(alike(scores(model, [session])[0], together[row]), f"{session} scores differently in a batch")
+        expect(
+            alike(scores(model, [session])[0], together[row]),
+            f"{session} scores differently in a batch",
+        )
 
 
 def padding_changes_no_score(spec: ModelSpec) -> None:
-    model, batch = build(spec), SessionBatch.of(BATCH)
+    model = build(spec)
+    batch = SessionBatch.of(BATCH)
     expected = scores_of(model, batch)
     padded = SessionBatch(pad(batch.items, (0, 7)), batch.lengths)
-    expect(alike(scores_of(model, padded), expected), "columns of padding changed a score")
+    expect(
+        alike(scores_of(model, padded), expected), "columns of padding changed a score"
+    )
     roomy = replace(batch, capacity=sum(map(len, BATCH)) + 30)
-    expect(alike(scores_of(model, roomy), expected), "a larger `capacity` changed a score")
+    expect(
+        alike(scores_of(model, roomy), expected), "a larger `capacity` changed a score"
+    )
 
 
 def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
-    new_number = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(3)) + 1  # of item i + 1
+    new_number = (
+        torch.randperm(ITEMS, generator=torch.Generator().manual_seed(3)) + 1
+    )  # of item i + 1
 
     def renumbered(sessions: Sequence[Sequence[int]]) -> list[list[int]]:
         return [new_number[torch.tensor(session) - 1].tolist() for session in sessions]
@@ -139,32 +201,53 @@ def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
     other = build(spec, renumbered(random_sessions()))
     if isinstance(other, SessionModel):
         sizes = (ITEMS, ITEMS + 1, -(-ITEMS // ROW_MULTIPLE) * ROW_MULTIPLE)
-        for table in (one.data for one in other.parameters() if one.dim() and len(one) in sizes):
+        for table in (
+            one.data for one in other.parameters() if one.dim() and len(one) in sizes
+        ):
             table[new_number - 1] = table[:ITEMS].clone()
-    found, expected = scores(other, renumbered(BATCH)), scores(build(spec), BATCH)
-    expect(alike(found[:, new_number - 1], expected), "scores depend on how items are numbered")
+    found = scores(other, renumbered(BATCH))
+    expected = scores(build(spec), BATCH)
+    expect(
+        alike(found[:, new_number - 1], expected),
+        "scores depend on how items are numbered",
+    )
 
 
 def unknown_items_are_all_alike(spec: ModelSpec) -> None:
     model = build(spec)
     for template in ([None], [1, None], [None, 2], [1, None, 2, None, 3]):
-        found = scores(model, [[number or unknown for number in template] for unknown in NEVER_SEEN])
-        expect(bool(found.isfinite().all()), f"an unknown item in {template} gives scores that are not finite")
+        found = scores(
+            model,
+            [[number or unknown for number in template] for unknown in NEVER_SEEN],
+        )
+        expect(
+            bool(found.isfinite().all()),
+            f"an unknown item in {template} gives scores that are not finite",
+        )
         # Equal except for rounding: rows of a product may be summed in different orders.
-        expect(alike(found[0], found[1]) and alike(found[0], found[2]), "two unknown items score differently")
+        expect(
+            alike(found[0], found[1]) and alike(found[0], found[2]),
+            "two unknown items score differently",
+        )
 
 
 def extreme_sessions_score_finitely(spec: ModelSpec) -> None:
     model = build(spec)
     for session in ([4], [4] * 200, [1 + click * 7 % ITEMS for click in range(200)]):
         finite = bool(scores(model, [session]).isfinite().all())
-        expect(finite, f"a session of {len(session)} clicks gives scores that are not finite")
+        expect(
+            finite,
+            f"a session of {len(session)} clicks gives scores that are not finite",
+        )
 
 
 def scoring_changes_nothing(spec: ModelSpec) -> None:
     model = build(spec)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    expect(torch.equal(scores(model, BATCH), scores(model, BATCH)), "the same sessions score differently again")
+    expect(
+        torch.equal(scores(model, BATCH), scores(model, BATCH)),
+        "the same sessions score differently again",
+    )
     for name, tensor in model.state_dict().items():
         expect(torch.equal(before[name], tensor), f"scoring changed {name}")
 
@@ -187,21 +270,34 @@ def a_run_comes_back_from_disk_as_it_was(spec: ModelSpec) -> None:
                 built.append(self)
 
         data = small_dataset(Path(folder) / "data")
-        run, evaluation = fit_small(replace(spec, model=Remembered), data, Path(folder) / "run")
-        opened, trained = load_run(run.path, spec), built[0].eval()
+        run, evaluation = fit_small(
+            replace(spec, model=Remembered), data, Path(folder) / "run"
+        )
+        opened = load_run(run.path, spec)
+        trained = built[0].eval()
         sessions = [data.test.session(number).tolist() for number in range(10)]
-        expect(torch.equal(scores(opened.model, sessions), scores(trained, sessions)), "scores changed on disk")
+        expect(
+            torch.equal(scores(opened.model, sessions), scores(trained, sessions)),
+            "scores changed on disk",
+        )
         again = evaluate_run(opened, data, "cpu", SilentProgress())
-        expect(torch.equal(again.ranks, evaluation.ranks), "the test part is ranked differently")
+        expect(
+            torch.equal(again.ranks, evaluation.ranks),
+            "the test part is ranked differently",
+        )
 
 
 def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        data, weights = small_dataset(Path(folder) / "data"), []
+        data = small_dataset(Path(folder) / "data")
+        weights = []
         for number, seed in enumerate((5, 5, 6)):
             run, _ = fit_small(spec, data, Path(folder) / f"run-{number}", seed=seed)
             weights.append(load_tensors(run.path / WEIGHTS)[0])
-        expect(same(weights[0], weights[1]), "two runs with the same seed have different weights")
+        expect(
+            same(weights[0], weights[1]),
+            "two runs with the same seed have different weights",
+        )
         problem = "another seed must change the weights of a trained model, and those of no counting model"
         expect(same(weights[0], weights[2]) != spec.is_trained, problem)
 
@@ -236,7 +332,12 @@ def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Mo
         nn.init.normal_(weight, std=0.3)
     sessions = counted or random_sessions()
     ends = torch.tensor([0, *map(len, sessions)]).cumsum(0)
-    model.count(torch.tensor([item for session in sessions for item in session], dtype=torch.int32), ends)
+    model.count(
+        torch.tensor(
+            [item for session in sessions for item in session], dtype=torch.int32
+        ),
+        ends,
+    )
     return model.eval()
 
 
@@ -249,7 +350,9 @@ def known_settings(spec: ModelSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any) -> Any:
     settings = known_settings(spec, {**TRAINING, **changes})
-    return fit_run(data, spec, out, settings, "cpu", progress=SilentProgress(), export=False)
+    return fit_run(
+        data, spec, out, settings, "cpu", progress=SilentProgress(), export=False
+    )
 
 
 def step_without_values(model: SessionModel) -> None:
@@ -257,12 +360,20 @@ def step_without_values(model: SessionModel) -> None:
     items = torch.zeros(5, 9, dtype=torch.long, device="meta")
     samples = items.flatten() if model.is_causal else items[:, 0]
     batch = SessionBatch(
-        items, items[:, 0] + 1, samples + 1, capacity=45, when=samples.double(), every_click=model.is_causal
+        items,
+        items[:, 0] + 1,
+        samples + 1,
+        capacity=45,
+        when=samples.double(),
+        every_click=model.is_causal,
     )
     encoded = model.batch_vectors(replace(batch, graph=model.build_graph(batch)))
     losses = losses_of(softmax_loss(ITEMS), encoded, samples + 1)
     losses.sum().backward()  # type: ignore[no-untyped-call]
-    expect(losses.device.type == encoded.table.device.type == "meta", "a tensor left the model's device")
+    expect(
+        losses.device.type == encoded.table.device.type == "meta",
+        "a tensor left the model's device",
+    )
 
 
 @torch.no_grad()
@@ -281,9 +392,13 @@ def alike(one: Tensor, other: Tensor) -> bool:
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Equal to the bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return one.keys() == other.keys() and all(
+        torch.equal(one[name], other[name]) for name in one
+    )
 
 
 def random_sessions() -> list[list[int]]:
     draw = random.Random(1)
-    return [[draw.randint(1, ITEMS) for _ in range(draw.randint(1, 9))] for _ in range(60)]
+    return [
+        [draw.randint(1, ITEMS) for _ in range(draw.randint(1, 9))] for _ in range(60)
+    ]

@@ -11,22 +11,35 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights
 
 
 class Adam(torch.optim.Adam):
-    """torch.optim.Adam without the import of torch's compiler, which takes two seconds: torch imports it to say that it
-    should not trace these methods. Nothing that posrec compiles calls them."""
+    """torch.optim.Adam without the import of torch's compiler, which takes two seconds: torch
+    imports it to say that it should not trace these methods. Nothing that posrec compiles calls
+    them."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
 
-def make_optimizer(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, settings: Settings, device: torch.device
+) -> torch.optim.Optimizer:
     """Dense, fused Adam: the softmax gives every item a gradient.
 
     On a GPU the learning rate is a tensor, so that a captured step reads its present value.
     """
     captured = device.type == "cuda"
-    rate = torch.tensor(settings.learning_rate, device=device) if captured else settings.learning_rate
-    return Adam(model.parameters(), lr=rate, weight_decay=settings.l2, fused=True, capturable=captured)
+    rate = (
+        torch.tensor(settings.learning_rate, device=device)
+        if captured
+        else settings.learning_rate
+    )
+    return Adam(
+        model.parameters(),
+        lr=rate,
+        weight_decay=settings.l2,
+        fused=True,
+        capturable=captured,
+    )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -38,6 +51,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def first_state(parameter: Tensor) -> dict[str, Tensor]:
-    """Adam's state of a weight before its first step. Fused Adam counts steps on the device of the weights."""
+    """Adam's state of a weight before its first step. Fused Adam counts steps on the device of the
+    weights."""
     moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
     return {"step": torch.zeros((), device=parameter.device), **moments}

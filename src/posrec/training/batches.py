@@ -1,10 +1,11 @@
-"""The batches of an epoch, and how they are read from the dataset: sample by sample, or whole sessions at once.
+"""The batches of an epoch, and how they are read from the dataset: sample by sample, or whole
+sessions at once.
 
-`SampleBatches` has a session's prefix for each sample; most models read them one by one. `PassBatches` is for causal
-models, which read a session once and have a loss at every click. Both arrange their units, samples or passes, into
-batches `[steps, width]` of unit numbers, with -1 where a batch has fewer; and both read several batches at once: what
-does not depend on the weights is done for many steps together on a GPU.
-"""
+`SampleBatches` has a session's prefix for each sample; most models read them one by one.
+`PassBatches` is for causal models, which read a session once and have a loss at every click. Both
+arrange their units, samples or passes, into batches `[steps, width]` of unit numbers, with -1 where
+a batch has fewer; and both read several batches at once: what does not depend on the weights is
+done for many steps together on a GPU."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,9 +43,12 @@ class Batches(Protocol):
     def clicks(self, batches: Tensor) -> Tensor:
         """[steps, width] -> [steps, width] how many clicks each unit reads."""
 
-    def read(self, batches: Tensor, width: int, capacity: int | None) -> list[tuple[SessionBatch, Tensor]]:
-        """[steps, width] -> the batch of each step, in arrays for sessions of `width` clicks, and the weights of its
-        samples, [B] or [T]. With `capacity` there are rows for so many clicks; without it only one step is read."""
+    def read(
+        self, batches: Tensor, width: int, capacity: int | None
+    ) -> list[tuple[SessionBatch, Tensor]]:
+        """[steps, width] -> the batch of each step, in arrays for sessions of `width` clicks, and
+        the weights of its samples, [B] or [T]. With `capacity` there are rows for so many clicks;
+        without it only one step is read."""
 
 
 class SampleBatches:
@@ -60,15 +64,26 @@ class SampleBatches:
         max_length: int,
         build_graph: Callable[[SessionBatch], SessionGraph | None],
     ) -> None:
-        self.samples, self.size, self.max_length, self.build_graph = samples, size, max_length, build_graph
+        self.samples = samples
+        self.size = size
+        self.max_length = max_length
+        self.build_graph = build_graph
         self.samples_of_units = torch.ones(len(samples), dtype=torch.int64)
-        self.weights = torch.cat([weights, torch.zeros(1)]).to(samples.items.device)  # the last is that of number -1
-        clicks = samples.clicks_before(torch.arange(len(samples), device=samples.items.device))
-        self.filler = int(clicks.argmin()) if len(clicks) else 0  # it takes the least room
+        self.weights = torch.cat([weights, torch.zeros(1)]).to(
+            samples.items.device
+        )  # the last is that of number -1
+        clicks = samples.clicks_before(
+            torch.arange(len(samples), device=samples.items.device)
+        )
+        self.filler = (
+            int(clicks.argmin()) if len(clicks) else 0
+        )  # it takes the least room
 
     def arrange(self, units: Tensor, random: torch.Generator) -> Tensor:
         steps = -(-len(units) // self.size)
-        return functional.pad(units, (0, steps * self.size - len(units)), value=-1).view(steps, self.size)
+        return functional.pad(
+            units, (0, steps * self.size - len(units)), value=-1
+        ).view(steps, self.size)
 
     def units_of(self, of_samples: Tensor) -> Tensor:
         return of_samples
@@ -77,45 +92,86 @@ class SampleBatches:
         return self.weights[batches].sum(1)
 
     def clicks(self, batches: Tensor) -> Tensor:
-        return self.samples.clicks_before(self.filled(batches)).clamp(max=self.max_length)
+        return self.samples.clicks_before(self.filled(batches)).clamp(
+            max=self.max_length
+        )
 
     def filled(self, batches: Tensor) -> Tensor:
         return torch.where(batches >= 0, batches, self.filler)
 
-    def read(self, batches: Tensor, width: int, capacity: int | None) -> list[tuple[SessionBatch, Tensor]]:
-        ids, size = self.filled(batches).flatten(), batches.shape[1]
-        everything = replace(collate(self.samples, ids, width), when=self.samples.moments(ids), capacity=capacity)
+    def read(
+        self, batches: Tensor, width: int, capacity: int | None
+    ) -> list[tuple[SessionBatch, Tensor]]:
+        ids = self.filled(batches).flatten()
+        size = batches.shape[1]
+        everything = replace(
+            collate(self.samples, ids, width),
+            when=self.samples.moments(ids),
+            capacity=capacity,
+        )
         everything = replace(everything, graph=self.build_graph(everything))
-        found = [everything.rows(number * size, (number + 1) * size) for number in range(len(batches))]
+        found = [
+            everything.rows(number * size, (number + 1) * size)
+            for number in range(len(batches))
+        ]
         if capacity is not None:
-            filled = everything.mask if everything.graph is None else everything.graph.nodes
+            filled = (
+                everything.mask if everything.graph is None else everything.graph.nodes
+            )
             packings = pack_many(filled, capacity, size)
-            found = [replace(one, packing=packing) for one, packing in zip(found, packings, strict=True)]
+            found = [
+                replace(one, packing=packing)
+                for one, packing in zip(found, packings, strict=True)
+            ]
         return list(zip(found, self.weights[batches], strict=True))
 
 
 class PassBatches:
-    """A unit is a pass over a session, and a batch has passes of like length that read `size` clicks, or a few less."""
+    """A unit is a pass over a session, and a batch has passes of like length that read `size`
+    clicks, or a few less."""
 
     capacity: int | None
 
-    def __init__(self, samples: SessionDataset, weights: Tensor, size: int, max_length: int, stride: int) -> None:
-        self.samples, self.size, device = samples, size, samples.items.device
+    def __init__(
+        self,
+        samples: SessionDataset,
+        weights: Tensor,
+        size: int,
+        max_length: int,
+        stride: int,
+    ) -> None:
+        self.samples = samples
+        self.size = size
+        device = samples.items.device
         _, target = samples.locate(torch.arange(len(samples), device=device))
         clicks = len(samples.items)
-        self.weights = torch.zeros(clicks + 1, device=device).scatter(0, target, weights.to(device))  # by target
+        self.weights = torch.zeros(clicks + 1, device=device).scatter(
+            0, target, weights.to(device)
+        )  # by target
         passes = passes_over(samples, max_length, stride)
-        first, end = passes.start + passes.skipped + 1, passes.start + passes.clicks + 1  # of its targets
-        before = torch.searchsorted(target, torch.stack([first, end]))  # samples before each of them
+        # of its targets
+        first = passes.start + passes.skipped + 1
+        end = passes.start + passes.clicks + 1
+        before = torch.searchsorted(
+            target, torch.stack([first, end])
+        )  # samples before each of them
         counts = before[1] - before[0]
         used = counts > 0
-        self.first_sample, self.samples_of_units = before[0][used].cpu(), counts[used].cpu()
-        summed = torch.cat([torch.zeros(1, device=device), self.weights.double().cumsum(0)])
-        nothing = torch.zeros(1, dtype=torch.int64, device=device)  # what number -1 reads
-        self.start, self.length, self.skipped = (
-            torch.cat([part[used], nothing]) for part in (passes.start, passes.clicks, passes.skipped)
+        self.first_sample = before[0][used].cpu()
+        self.samples_of_units = counts[used].cpu()
+        summed = torch.cat(
+            [torch.zeros(1, device=device), self.weights.double().cumsum(0)]
         )
-        self.pass_weights = torch.cat([(summed[end] - summed[first])[used], nothing.double()]).float()
+        nothing = torch.zeros(
+            1, dtype=torch.int64, device=device
+        )  # what number -1 reads
+        self.start, self.length, self.skipped = (
+            torch.cat([part[used], nothing])
+            for part in (passes.start, passes.clicks, passes.skipped)
+        )
+        self.pass_weights = torch.cat(
+            [(summed[end] - summed[first])[used], nothing.double()]
+        ).float()
         longest = int(self.length.max())
         self.capacity = -(-max(size, longest) // ROWS_MULTIPLE) * ROWS_MULTIPLE
 
@@ -140,12 +196,21 @@ class PassBatches:
     def clicks(self, batches: Tensor) -> Tensor:
         return self.length[batches]
 
-    def read(self, batches: Tensor, width: int, capacity: int | None) -> list[tuple[SessionBatch, Tensor]]:
+    def read(
+        self, batches: Tensor, width: int, capacity: int | None
+    ) -> list[tuple[SessionBatch, Tensor]]:
         if capacity is None:
             batches = batches[:, (batches >= 0).any(0)]
-        size, units = batches.shape[1], batches.flatten()
-        everything = collate_passes(self.samples, self.start[units], self.length[units], width)
-        packings = [pack(everything.mask)] if capacity is None else pack_many(everything.mask, capacity, size)
+        size = batches.shape[1]
+        units = batches.flatten()
+        everything = collate_passes(
+            self.samples, self.start[units], self.length[units], width
+        )
+        packings = (
+            [pack(everything.mask)]
+            if capacity is None
+            else pack_many(everything.mask, capacity, size)
+        )
         slots = torch.stack([one.slot_of_row for one in packings])  # [steps, T]
         unit = batches.gather(1, slots // width)
         place = slots % width
@@ -154,10 +219,17 @@ class PassBatches:
         if capacity is not None:
             used = [one.used for one in packings if one.used is not None]
             weights = torch.where(torch.stack(used), weights, 0)
-        items, when = self.samples.items[target].long(), self.samples.moment_of(target)
+        items = self.samples.items[target].long()
+        when = self.samples.moment_of(target)
         steps = []
         for number, packing in enumerate(packings):
             part = everything.rows(number * size, (number + 1) * size)
-            part = replace(part, targets=items[number], when=when[number], packing=packing, capacity=capacity)
+            part = replace(
+                part,
+                targets=items[number],
+                when=when[number],
+                packing=packing,
+                capacity=capacity,
+            )
             steps.append((part, weights[number]))
         return steps

@@ -1,4 +1,5 @@
-"""Checkpoints: everything that a resumed run needs, in one safetensors file. On a CPU it ends with the same weights."""
+"""Checkpoints: everything that a resumed run needs, in one safetensors file. On a CPU it ends with
+the same weights."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,12 @@ from posrec.models.base import SessionModel
 from posrec.training.adam import first_state
 
 
-def save_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
+def save_state(
+    run: Path,
+    model: SessionModel,
+    optimizer: torch.optim.Optimizer,
+    progress: dict[str, Any],
+) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -21,11 +27,16 @@ def save_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer,
 
 
 @torch.no_grad()
-def load_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Restore the model, the optimiser and the random generator; returns the progress that was saved."""
+def load_state(
+    run: Path, model: SessionModel, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Restore the model, the optimiser and the random generator; returns the progress that was
+    saved."""
     tensors, progress = load_tensors(run / STATE)
     try:
-        model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+        model.load_state_dict(
+            {name: tensors[f"model.{name}"] for name in model.state_dict()}
+        )
         for name, parameter in model.named_parameters():
             if f"optimizer.step.{name}" in tensors:
                 state = optimizer.state[parameter] = first_state(parameter)

@@ -27,9 +27,13 @@ from posrec.training.loop import Training
 from posrec.training.settings import Settings
 from posrec.training.step import Stepper, plain_step
 
-TIMEOUT = timedelta(minutes=30)  # of a process that waits, also while the first one ranks
+TIMEOUT = timedelta(
+    minutes=30
+)  # of a process that waits, also while the first one ranks
 READ_STEPS = 32  # how often losses are copied from a GPU
-LOST = re.compile("gloo|nccl|connection|timed out", re.IGNORECASE)  # in errors of collectives
+LOST = re.compile(
+    "gloo|nccl|connection|timed out", re.IGNORECASE
+)  # in errors of collectives
 
 
 @contextmanager
@@ -40,7 +44,8 @@ def several_processes(device: str) -> Iterator[bool]:
     """
     on_gpu = choose_device(device).type == "cuda"
     if on_gpu:
-        number, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        number = int(os.environ["LOCAL_RANK"])
+        gpus = torch.cuda.device_count()
         if number >= gpus:
             raise InputError(
                 f"torchrun started more processes than the {gpus} GPUs of this machine; "
@@ -50,7 +55,9 @@ def several_processes(device: str) -> Iterator[bool]:
     try:
         distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        raise RunFailed(f"the processes can't reach each other: {first_line(error)}") from None
+        raise RunFailed(
+            f"the processes can't reach each other: {first_line(error)}"
+        ) from None
     try:
         yield distributed.get_rank() == 0
     except RuntimeError as error:
@@ -95,9 +102,12 @@ class SharedRunner(EpochRunner):
         self.stepper.step = plain_step(loss, self.optimizer)
 
     def shuffle(self, epoch: int) -> EpochOrder:
-        order, size = super().shuffle(epoch), distributed.get_world_size()
+        order = super().shuffle(epoch)
+        size = distributed.get_world_size()
         steps = -(-order.steps // size)
-        numbers = torch.arange(distributed.get_rank(), steps * size, size)  # it may wrap around
+        numbers = torch.arange(
+            distributed.get_rank(), steps * size, size
+        )  # it may wrap around
         return EpochOrder(order.batches[numbers % order.steps], order.samples)
 
     def is_time_to_read(self, step: int, seconds: float) -> bool:
@@ -110,10 +120,14 @@ class SharedTraining(Training):
 
     runner_type = SharedRunner
 
-    def __init__(self, model: SessionModel, data: PreparedDataset, settings: Settings, *rest: Any):
+    def __init__(
+        self, model: SessionModel, data: PreparedDataset, settings: Settings, *rest: Any
+    ):
         size = -(-settings.batch_size // distributed.get_world_size())
         super().__init__(model, data, replace(settings, batch_size=size), *rest)
-        self.signals.may_interrupt = False  # the terminal and torchrun both pass a Ctrl-C on
+        self.signals.may_interrupt = (
+            False  # the terminal and torchrun both pass a Ctrl-C on
+        )
         self.refuse_differences()
         # Dropout must differ.
         torch.manual_seed(int(torch.randint(1 << 31, ())) + distributed.get_rank())
@@ -124,12 +138,21 @@ class SharedTraining(Training):
         own |= {"dataset": self.data.fingerprint, **asdict(self.model.config)}
         own |= {**asdict(self.settings), **asdict(self.state)}
         found: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(found, {name: str(value) for name, value in own.items()})
+        distributed.all_gather_object(
+            found, {name: str(value) for name, value in own.items()}
+        )
         first = found[0]
         for rank, other in enumerate(found):
-            names = [name for name in sorted({*first, *other}) if first.get(name) != other.get(name)]
+            names = [
+                name
+                for name in sorted({*first, *other})
+                if first.get(name) != other.get(name)
+            ]
             if names:
-                pairs = (f"{name} is {first.get(name)}, and {other.get(name)}" for name in names)
+                pairs = (
+                    f"{name} is {first.get(name)}, and {other.get(name)}"
+                    for name in names
+                )
                 raise InputError(
                     f"process 0 and process {rank} of the training have different data or options: "
                     f"{'; '.join(pairs)}; give all processes the same command, copies of one "

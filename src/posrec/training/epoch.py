@@ -1,4 +1,5 @@
-"""One epoch of training: the shuffled order of its samples, its steps and the precision of products."""
+"""One epoch of training: the shuffled order of its samples, its steps and the precision of
+products."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,8 +41,8 @@ class EpochOrder:
 class EpochRunner:
     """Shuffles the samples of an epoch and runs its steps: captured on a GPU, eager on a CPU.
 
-    If only some samples are new, `new [samples]`, an epoch has all of them and a few of the others, drawn at random.
-    """
+    If only some samples are new, `new [samples]`, an epoch has all of them and a few of the others,
+    drawn at random."""
 
     captures = True  # whether steps on a GPU are captured
 
@@ -57,25 +58,49 @@ class EpochRunner:
         weights: Tensor | None = None,
         new: Tensor | None = None,
     ) -> None:
-        self.model, self.optimizer, self.samples, self.settings = model, optimizer, samples, settings
-        self.device, self.batch_size = device, settings.batch_size
+        self.model = model
+        self.optimizer = optimizer
+        self.samples = samples
+        self.settings = settings
+        self.device = device
+        self.batch_size = settings.batch_size
         if model.has_own_items and settings.loss in RANKING_LOSSES:
-            raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
+            raise InputError(
+                f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled"
+            )
         clicks = samples.items[samples.offsets[0] : samples.offsets[-1]]
         loss = choose_loss(settings, items, clicks)
-        weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
+        weights = (
+            torch.ones(len(samples)) if weights is None else weights
+        )  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
         if model.is_causal:
-            self.batches: Batches = PassBatches(samples, weights, self.batch_size, max_length, model.stride)
+            self.batches: Batches = PassBatches(
+                samples, weights, self.batch_size, max_length, model.stride
+            )
         else:
-            self.batches = SampleBatches(samples, weights, self.batch_size, self.max_length, model.build_graph)
+            self.batches = SampleBatches(
+                samples, weights, self.batch_size, self.max_length, model.build_graph
+            )
         self.new = new if new is not None and new.any() and not new.all() else None
-        stepper = CapturedStepper if device.type == "cuda" and self.captures else Stepper
+        stepper = (
+            CapturedStepper if device.type == "cuda" and self.captures else Stepper
+        )
         bf16 = settings.precision == "bf16" and device.type == "cuda"
-        self.stepper = stepper(model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16)
+        self.stepper = stepper(
+            model,
+            optimizer,
+            self.batches,
+            loss,
+            self.batch_size,
+            self.max_length,
+            device,
+            bf16,
+        )
 
     def shuffle(self, epoch: int) -> EpochOrder:
-        """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""
+        """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has
+        the same order."""
         random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         counts = self.batches.samples_of_units
         units = torch.randperm(len(counts), generator=random)
@@ -102,14 +127,16 @@ class EpochRunner:
         return self.stepper.run(order.batches[step : step + count])
 
     def is_time_to_read(self, step: int, seconds: float) -> bool:
-        """Whether to read the losses after this step, `seconds` after they were read before. Copying them from a GPU
-        makes the CPU wait."""
+        """Whether to read the losses after this step, `seconds` after they were read before.
+        Copying them from a GPU makes the CPU wait."""
         return self.device.type != "cuda" or seconds >= READ_SECONDS
 
 
-def sample_weights(samples: SessionDataset, recency: float, target_weights: Floats | None = None) -> Tensor:
-    """The weight of each sample in the loss, [samples]: exp(-recency * age), where samples are in order of time and the
-    age of the oldest is 1, times the weight of its target click.
+def sample_weights(
+    samples: SessionDataset, recency: float, target_weights: Floats | None = None
+) -> Tensor:
+    """The weight of each sample in the loss, [samples]: exp(-recency * age), where samples are in
+    order of time and the age of the oldest is 1, times the weight of its target click.
 
     >>> two = SessionDataset(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), torch.tensor([0]))
     >>> sample_weights(two, 1.0)
@@ -124,18 +151,22 @@ def sample_weights(samples: SessionDataset, recency: float, target_weights: Floa
 
 
 @contextmanager
-def matmul_precision(settings: Settings, device: torch.device, items: int) -> Iterator[None]:
+def matmul_precision(
+    settings: Settings, device: torch.device, items: int
+) -> Iterator[None]:
     """Compute products in TF32 on a GPU, unless `precision=fp32` is set.
 
-    On a CPU the products of the softmax are rounded with `precision=bf16`, and with `auto` where the CPU has AMX and
-    the catalogue is large. The choice does not depend on a measurement: the same command has to give the same weights.
-    """
+    On a CPU the products of the softmax are rounded with `precision=bf16`, and with `auto` where
+    the CPU has AMX and the catalogue is large. The choice does not depend on a measurement: the
+    same command has to give the same weights."""
     before = torch.get_float32_matmul_precision()
     reduced = device.type == "cuda" and settings.precision in ("auto", "tf32", "bf16")
     torch.set_float32_matmul_precision("high" if reduced else "highest")
     pays = settings.precision == "auto" and items >= MANY_ITEMS and has_amx()
     try:
-        with rounded_table_products(device.type == "cpu" and (pays or settings.precision == "bf16")):
+        with rounded_table_products(
+            device.type == "cpu" and (pays or settings.precision == "bf16")
+        ):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

@@ -1,4 +1,5 @@
-"""The training loop: epochs of shuffled samples, checkpoints, early stopping, and a clean stop on a signal."""
+"""The training loop: epochs of shuffled samples, checkpoints, early stopping, and a clean stop on a
+signal."""
 
 import math
 import signal
@@ -25,8 +26,12 @@ from posrec.training.settings import Settings
 from posrec.training.start import Continuation, Start
 from posrec.training.training_log import TrainingLog
 
-EPOCH_CHECKPOINT_SECONDS = 30  # an epoch ends with a checkpoint if the latest is older ...
-CHECKPOINT_SECONDS = 600  # ... and during an epoch one is saved if it is older than this
+EPOCH_CHECKPOINT_SECONDS = (
+    30  # an epoch ends with a checkpoint if the latest is older ...
+)
+CHECKPOINT_SECONDS = (
+    600  # ... and during an epoch one is saved if it is older than this
+)
 
 
 @dataclass
@@ -35,7 +40,9 @@ class TrainingState:
 
     epoch: int = 0
     step: int = 0
-    losses: list[float] = field(default_factory=list)  # mean loss of each finished epoch
+    losses: list[float] = field(
+        default_factory=list
+    )  # mean loss of each finished epoch
     best: float = -math.inf
     best_epoch: int = 0  # counted from 1
     epochs_without_gain: int = 0
@@ -43,8 +50,8 @@ class TrainingState:
 
 
 class StopSignals:
-    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step; a second Ctrl-C stops at
-    once, if it `may_interrupt`."""
+    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step; a second
+    Ctrl-C stops at once, if it `may_interrupt`."""
 
     def __init__(self) -> None:
         self.received = False
@@ -59,7 +66,12 @@ class StopSignals:
                 break
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
@@ -78,8 +90,8 @@ class TrainingContext:
     progress: Progress
     resume: bool = False  # continue from the latest checkpoint
     track: bool = False  # write the folder `tensorboard` too
-    # Whether to save checkpoints. Each is three times as large as the weights, and useless if the folder is deleted
-    # after the training.
+    # Whether to save checkpoints. Each is three times as large as the weights, and useless if the
+    # folder is deleted after the training.
     resumable: bool = True
     writes: bool = True  # whether this process writes the run's files; of several that train together, one does
 
@@ -87,9 +99,9 @@ class TrainingContext:
 class Training:
     """Trains `model` in place, and writes `model.safetensors` and a log into the run's folder.
 
-    `start` sets the initial weights, after the model has counted. With protocol `paper`, an epoch then has the samples
-    that it has not seen and some of the others. Protocol `refit` is here its second part, on all training sessions.
-    """
+    `start` sets the initial weights, after the model has counted. With protocol `paper`, an epoch
+    then has the samples that it has not seen and some of the others. Protocol `refit` is here its
+    second part, on all training sessions."""
 
     runner_type: type[EpochRunner] = EpochRunner
 
@@ -101,7 +113,10 @@ class Training:
         context: TrainingContext,
         start: Start | None = None,
     ) -> None:
-        self.model, self.data, self.settings, self.context = model, data, settings, context
+        self.model = model
+        self.data = data
+        self.settings = settings
+        self.context = context
         self.stops_early = settings.protocol == "early-stop"
         samples = data.fitting if self.stops_early else data.train
         device = context.device
@@ -109,7 +124,9 @@ class Training:
         self.new = None
         if start is not None:
             start.set_weights(model, samples)
-            self.new = start.new_samples(samples) if settings.protocol == "paper" else None
+            self.new = (
+                start.new_samples(samples) if settings.protocol == "paper" else None
+            )
         self.trained_until = int(samples.times.max())
         self.weights = sample_weights(samples, settings.recency, data.target_weights)
         self.samples = samples.to(device)
@@ -120,18 +137,29 @@ class Training:
         self.state = TrainingState()
         if context.resume and (context.run / STATE).exists():
             self.state = TrainingState(**load_state(context.run, model, self.optimizer))
-            context.progress.message(f"resuming after epoch {self.state.epoch}, step {self.state.step}")
+            context.progress.message(
+                f"resuming after epoch {self.state.epoch}, step {self.state.step}"
+            )
         self.signals = StopSignals()
-        self.has_checkpoint, self.latest_checkpoint = False, time.monotonic()  # or when the training began
+        # or when the training began
+        self.has_checkpoint = False
+        self.latest_checkpoint = time.monotonic()
 
     def run(self, stop_after: int | None = None) -> TrainingState:
-        """Train for all epochs, and write the weights. With `stop_after`, training ends after so many epochs, and the
-        learning rate is the same as if it went on."""
-        settings, context = self.settings, self.context
+        """Train for all epochs, and write the weights. With `stop_after`, training ends after so
+        many epochs, and the learning rate is the same as if it went on."""
+        settings = self.settings
+        context = self.context
         if context.writes and not self.stops_early:
-            compile_ahead(self.model, self.data.test, context.device)  # the caller ranks it afterwards
+            compile_ahead(
+                self.model, self.data.test, context.device
+            )  # the caller ranks it afterwards
         # Forward and backward, every sample is multiplied with every weight three times.
-        operations = 6 * settings.batch_size * sum(weight.numel() for weight in self.model.parameters())
+        operations = (
+            6
+            * settings.batch_size
+            * sum(weight.numel() for weight in self.model.parameters())
+        )
         with (
             matmul_precision(settings, context.device, self.data.train_items),
             self.signals,
@@ -144,7 +172,10 @@ class Training:
         return self.state
 
     def train_epochs(self, epochs: int, log: TrainingLog) -> None:
-        model, settings, state, context = self.model, self.settings, self.state, self.context
+        model = self.model
+        settings = self.settings
+        state = self.state
+        context = self.context
         progress = context.progress
         if context.resume:
             log.resume_after(state.epoch)
@@ -162,11 +193,14 @@ class Training:
             self.new,
         )
         if runner.new is not None:
-            count, others = f"{int(runner.new.sum()):,} of {len(self.samples):,}", f"{runner.replayed:,} others"
+            count = f"{int(runner.new.sum()):,} of {len(self.samples):,}"
+            others = f"{runner.replayed:,} others"
             progress.message(f"{count} samples are new; an epoch has them and {others}")
 
         def goes_on() -> bool:
-            return state.epoch < epochs and state.epochs_without_gain < settings.patience
+            return (
+                state.epoch < epochs and state.epochs_without_gain < settings.patience
+            )
 
         while goes_on():
             seconds = self.train_epoch(runner, epochs, log)
@@ -180,10 +214,13 @@ class Training:
 
     def train_epoch(self, runner: EpochRunner, epochs: int, log: TrainingLog) -> float:
         """Train for one epoch of `epochs`, or for the rest of it after a resume. Returns seconds."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         order = runner.shuffle(state.epoch)
         began = last_read = time.monotonic()
-        first_step, unread, rate = state.step, [], settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
+        first_step = state.step
+        unread = []
+        rate = settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
         while state.step < order.steps:
             rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
             set_learning_rate(self.optimizer, rate)
@@ -191,7 +228,9 @@ class Training:
             unread.append(losses)
             state.step += len(losses)
             now = time.monotonic()
-            if state.step < order.steps and not runner.is_time_to_read(state.step, now - last_read):
+            if state.step < order.steps and not runner.is_time_to_read(
+                state.step, now - last_read
+            ):
                 continue
             last_read = now
             losses, stop = self.read(torch.cat(unread))
@@ -199,37 +238,62 @@ class Training:
             latest = add_losses(losses, state)
             log.point("loss/step", latest, state.epoch * order.steps + state.step)
             name = f"Epoch {state.epoch + 1} of {epochs}"
-            speed = (state.step - first_step) * order.samples / order.steps / (now - began)
+            speed = (
+                (state.step - first_step) * order.samples / order.steps / (now - began)
+            )
             average = state.loss_so_far / state.step
-            self.context.progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
+            self.context.progress.update(
+                name,
+                state.step,
+                order.steps,
+                f"loss {average:.3f}, {speed:,.0f} samples/s",
+            )
             if stop or self.checkpoint_is_older_than(CHECKPOINT_SECONDS):
                 self.save_checkpoint()
             if stop:
-                raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume")
+                raise RunStopped(
+                    f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume"
+                )
         seconds = time.monotonic() - began
         state.losses.append(state.loss_so_far / order.steps)
-        state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
+        state.epoch = state.epoch + 1
+        state.step = 0
+        state.loss_so_far = 0.0
         samples = (order.steps - first_step) * order.samples / order.steps
-        entry = {"loss": state.losses[-1], "learning_rate": rate, "seconds": round(seconds, 3), "steps": order.steps}
-        log.epoch(state.epoch, **entry, samples_per_second=round(samples / max(seconds, 1e-9)))
+        entry = {
+            "loss": state.losses[-1],
+            "learning_rate": rate,
+            "seconds": round(seconds, 3),
+            "steps": order.steps,
+        }
+        log.epoch(
+            state.epoch, **entry, samples_per_second=round(samples / max(seconds, 1e-9))
+        )
         return seconds
 
     def read(self, losses: Tensor) -> tuple[Tensor, bool]:
-        """Copy the losses of some steps from the device; and whether to stop after them, because of a signal."""
+        """Copy the losses of some steps from the device; and whether to stop after them, because of
+        a signal."""
         return losses.double().cpu(), self.signals.received
 
     def validate(self) -> dict[str, float]:
         """The metrics on the validation sessions."""
-        data, context = self.data, self.context
-        return evaluate_on(self.model, data, data.validation, context.device, context.progress).metrics
+        data = self.data
+        context = self.context
+        return evaluate_on(
+            self.model, data, data.validation, context.device, context.progress
+        ).metrics
 
     def keep_if_best(self, log: TrainingLog) -> float:
-        """Save this epoch's weights if they rank the validation sessions better than those of all epochs before.
-        Returns the metric on validation."""
-        state, metric = self.state, self.settings.choose_by
+        """Save this epoch's weights if they rank the validation sessions better than those of all
+        epochs before. Returns the metric on validation."""
+        state = self.state
+        metric = self.settings.choose_by
         metrics = self.validate()
         if metrics[metric] > state.best:
-            state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
+            state.best = metrics[metric]
+            state.best_epoch = state.epoch
+            state.epochs_without_gain = 0
             self.save()
         else:
             state.epochs_without_gain += 1
@@ -241,20 +305,23 @@ class Training:
         """Write the weights, and what a training that starts from them needs."""
         if self.context.writes:
             save_tensors(self.context.run / WEIGHTS, self.model.saved_weights(), {})
-            Continuation.of_training(self.model, self.optimizer, self.trained_until).save(self.context.run)
+            Continuation.of_training(
+                self.model, self.optimizer, self.trained_until
+            ).save(self.context.run)
 
     def save_checkpoint(self) -> None:
         if self.context.writes and self.context.resumable:
             save_state(self.context.run, self.model, self.optimizer, vars(self.state))
-        self.has_checkpoint, self.latest_checkpoint = True, time.monotonic()
+        self.has_checkpoint = True
+        self.latest_checkpoint = time.monotonic()
 
     def checkpoint_is_older_than(self, seconds: float) -> bool:
         return time.monotonic() - self.latest_checkpoint > seconds
 
 
 def add_losses(losses: Tensor, state: TrainingState) -> float:
-    """Add the losses of some steps to those of the epoch, and return their mean. A loss that is not finite raises,
-    before anything is saved."""
+    """Add the losses of some steps to those of the epoch, and return their mean. A loss that is not
+    finite raises, before anything is saved."""
     if not losses.isfinite().all():
         bad = state.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
         raise RunFailed(
@@ -266,12 +333,23 @@ def add_losses(losses: Tensor, state: TrainingState) -> float:
 
 
 def evaluate_on(
-    model: Model, data: PreparedDataset, samples: SessionDataset, device: torch.device, progress: Progress
+    model: Model,
+    data: PreparedDataset,
+    samples: SessionDataset,
+    device: torch.device,
+    progress: Progress,
 ) -> Evaluation:
     """Rank all items of the model, which is on `device`, for each of `samples`, a part of `data`."""
     was_training = model.training
     model.eval()  # not `to(device)`: torch moves the weights of recurrent layers, also to where they are already
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
-    outcome = evaluate(model, samples.to(device), model.items, model.config.max_length, clicks, progress)
+    outcome = evaluate(
+        model,
+        samples.to(device),
+        model.items,
+        model.config.max_length,
+        clicks,
+        progress,
+    )
     model.train(was_training)
     return outcome

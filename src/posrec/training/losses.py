@@ -1,8 +1,8 @@
-"""Losses of session vectors and item vectors, one number for each sample. Targets are item numbers 1..n.
+"""Losses of session vectors and item vectors, one number for each sample. Targets are item numbers
+1..n.
 
-The softmax over all items is in `softmax.py`; here it is taken over a sample of the items. Losses that compare pairs of
-items are in `ranking_losses.py`.
-"""
+The softmax over all items is in `softmax.py`; here it is taken over a sample of the items. Losses
+that compare pairs of items are in `ranking_losses.py`."""
 
 import torch
 from torch import Tensor
@@ -13,34 +13,48 @@ from posrec.training.ranking_losses import RANKING_LOSSES, ranking_loss
 from posrec.training.settings import Settings
 from posrec.training.softmax import CHUNK, Loss, softmax_loss
 
-FULL_UP_TO, CHUNKED_UP_TO = 200_000, 2_000_000  # items
+# items
+FULL_UP_TO = 200_000
+CHUNKED_UP_TO = 2_000_000
 NEGATIVES = 8_192
 
 
 def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
-    """Softmax over items sampled in proportion to their clicks, with the logQ correction (Bengio and Senecal, 2008).
+    """Softmax over items sampled in proportion to their clicks, with the logQ correction (Bengio
+    and Senecal, 2008).
 
-    `clicks [N]` are the training clicks: a random click is an item sampled by popularity. The score of a sampled item
-    is lowered by log(expected number of draws), so that the sum over the sample is an unbiased estimate of the sum over
-    all items.
-    """
+    `clicks [N]` are the training clicks: a random click is an item sampled by popularity. The score
+    of a sampled item is lowered by log(expected number of draws), so that the sum over the sample
+    is an unbiased estimate of the sum over all items."""
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
-    def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
-        drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
+    def loss(
+        sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None
+    ) -> Tensor:
+        drawn = clicks[
+            torch.randint(len(clicks), (negatives,), device=clicks.device)
+        ].long()
         of_drawn = (sessions @ table[drawn - 1].T).float() - log_draws[drawn]
-        of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
-        of_target = (sessions * table[targets - 1]).sum(1).float()  # it is not sampled: no correction
+        of_drawn = of_drawn.masked_fill(
+            drawn == targets[:, None], -torch.inf
+        )  # the target is not a negative
+        of_target = (
+            (sessions * table[targets - 1]).sum(1).float()
+        )  # it is not sampled: no correction
         if own is None:
             return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
         # The session's own items are in the sum as they are, and not sampled either.
-        of_drawn = of_drawn.masked_fill((drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf)
+        of_drawn = of_drawn.masked_fill(
+            (drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf
+        )
         own_products = (sessions[:, None] * table[own.columns]).sum(2)
         of_own = torch.where(own.known, (own_products + own.raised).float(), -torch.inf)
         here = own.items == targets[:, None]
         of_target = of_target + torch.where(here, own.raised, 0).sum(1).float()
-        of_others = of_target[:, None].masked_fill(here.any(1, keepdim=True), -torch.inf)  # it is among the own items
+        of_others = of_target[:, None].masked_fill(
+            here.any(1, keepdim=True), -torch.inf
+        )  # it is among the own items
         return torch.cat([of_others, of_own, of_drawn], 1).logsumexp(1) - of_target
 
     return loss
@@ -58,7 +72,13 @@ def loss_for(name: str, items: int) -> str:
     """The loss of this name; "auto" chooses one for a catalogue of this size."""
     if name != "auto":
         return name
-    return "full" if items <= FULL_UP_TO else "chunked" if items <= CHUNKED_UP_TO else "sampled"
+    return (
+        "full"
+        if items <= FULL_UP_TO
+        else "chunked"
+        if items <= CHUNKED_UP_TO
+        else "sampled"
+    )
 
 
 def choose_loss(settings: Settings, items: int, clicks: Tensor) -> Loss:

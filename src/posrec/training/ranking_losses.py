@@ -1,8 +1,10 @@
-"""Ranking losses: they compare the target's score with the scores of negative items, one number for each sample.
+"""Ranking losses: they compare the target's score with the scores of negative items, one number for
+each sample.
 
-All samples of a batch have the same negatives: the targets of the other samples (Hidasi et al., 2016) and items that
-are drawn for each batch (Hidasi and Karatzoglou, 2018). r_i is the score of the target, r_j that of a negative, N the
-number of negatives, and s_j the softmax of the negatives' scores.
+All samples of a batch have the same negatives: the targets of the other samples (Hidasi et al.,
+2016) and items that are drawn for each batch (Hidasi and Karatzoglou, 2018). r_i is the score of
+the target, r_j that of a negative, N the number of negatives, and s_j the softmax of the negatives'
+scores.
 
     bpr        1/N sum_j -log sigmoid(r_i - r_j)                               BPR-Opt (Rendle et al., 2009)
     top1       1/N sum_j sigmoid(r_j - r_i) + sigmoid(r_j^2)                   TOP1 (2016, section 3.1.3)
@@ -18,7 +20,8 @@ from torch.nn.functional import logsigmoid
 
 from posrec.training.settings import Settings
 
-# scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
+# scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N]
+# -> losses [B]
 Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 LOWEST = -1e30  # lower than all scores, but finite: the softmax of a row without negatives must not be NaN
@@ -34,14 +37,21 @@ def top1(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
 
 def top1_max(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
     weights = others.masked_fill(~counts, LOWEST).softmax(1) * counts
-    return (weights * (torch.sigmoid(others - target) + torch.sigmoid(others.square()))).sum(1)
+    return (
+        weights * (torch.sigmoid(others - target) + torch.sigmoid(others.square()))
+    ).sum(1)
 
 
 def bpr_max(score_l2: float) -> Compare:
     def compare(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
         log_weights = others.masked_fill(~counts, LOWEST).log_softmax(1)
-        # log sum_j s_j sigmoid(r_i - r_j) by logsumexp: for a target with a very low score all products would be 0
-        won = (log_weights + logsigmoid(target - others)).masked_fill(~counts, LOWEST).logsumexp(1)
+        # log sum_j s_j sigmoid(r_i - r_j) by logsumexp: for a target with a very low score all
+        # products would be 0
+        won = (
+            (log_weights + logsigmoid(target - others))
+            .masked_fill(~counts, LOWEST)
+            .logsumexp(1)
+        )
         large = (log_weights.exp() * counts * others.square()).sum(1)
         return torch.where(counts.any(1), score_l2 * large - won, 0)
 
@@ -54,14 +64,22 @@ def mean(values: Tensor, counts: Tensor) -> Tensor:
 
 
 def comparisons(score_l2: float) -> dict[str, Compare]:
-    return {"bpr": bpr, "top1": top1, "top1-max": top1_max, "bpr-max": bpr_max(score_l2)}
+    return {
+        "bpr": bpr,
+        "top1": top1,
+        "top1-max": top1_max,
+        "bpr-max": bpr_max(score_l2),
+    }
 
 
 RANKING_LOSSES = tuple(comparisons(0.0))
 
 
-def ranking_loss(settings: Settings, items: int, clicks: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`."""
+def ranking_loss(
+    settings: Settings, items: int, clicks: Tensor
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training
+    clicks `clicks`."""
     compare = comparisons(settings.score_l2)[settings.loss]
     draw = drawing(items, clicks, settings.negatives, settings.sample_alpha)
 
@@ -71,17 +89,21 @@ def ranking_loss(settings: Settings, items: int, clicks: Tensor) -> Callable[[Te
             chosen = torch.cat([targets, chosen])
         of_target = (sessions * table[targets - 1]).sum(1, keepdim=True).float()
         of_chosen = (sessions @ table[chosen - 1].T).float()
-        return compare(of_target, of_chosen, chosen != targets[:, None])  # a sample's target is not its own negative
+        return compare(
+            of_target, of_chosen, chosen != targets[:, None]
+        )  # a sample's target is not its own negative
 
     return loss
 
 
-def drawing(items: int, clicks: Tensor, drawn: int, alpha: float) -> Callable[[], Tensor]:
-    """A function that draws item numbers, [drawn], each with probability proportional to clicks ** alpha.
+def drawing(
+    items: int, clicks: Tensor, drawn: int, alpha: float
+) -> Callable[[], Tensor]:
+    """A function that draws item numbers, [drawn], each with probability proportional to clicks **
+    alpha.
 
-    It inverts the cumulative distribution. The CPU does not wait for values and the shape is fixed, so it works inside
-    a captured step.
-    """
+    It inverts the cumulative distribution. The CPU does not wait for values and the shape is fixed,
+    so it works inside a captured step."""
     counts = torch.bincount(clicks.long(), minlength=items + 1)[1 : items + 1]
     total = counts.double().pow(alpha).cumsum(0)
     total = total / total[-1]

@@ -1,4 +1,5 @@
-"""How a model is trained: for a fixed number of epochs, with early stopping on validation, or refitted after that."""
+"""How a model is trained: for a fixed number of epochs, with early stopping on validation, or
+refitted after that."""
 
 import math
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from posrec.errors import InputError
 class Settings:
     """The settings of training; the page reference/settings.md of the documentation describes each.
 
-    Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol `early-stop` trains without
-    the latest tenth of the sessions, stops when `choose_by` on that tenth has not improved for `patience` epochs, and
-    keeps the weights of the best epoch. Protocol `refit` chooses the number of epochs in the same way, and then trains
-    on all training sessions for that number.
-    """
+    Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol
+    `early-stop` trains without the latest tenth of the sessions, stops when `choose_by` on that
+    tenth has not improved for `patience` epochs, and keeps the weights of the best epoch. Protocol
+    `refit` chooses the number of epochs in the same way, and then trains on all training sessions
+    for that number."""
 
     protocol: str = setting(
         "paper",
@@ -23,7 +24,9 @@ class Settings:
         choices=("paper", "early-stop", "refit"),
     )
     epochs: int = setting(
-        4, "passes over the training samples; with `early-stop` and `refit` the largest number of them", at_least=1
+        4,
+        "passes over the training samples; with `early-stop` and `refit` the largest number of them",
+        at_least=1,
     )
     batch_size: int = setting(100, "samples in a step", at_least=1)
     learning_rate: float = setting(0.001, "of Adam", above=0)
@@ -33,8 +36,14 @@ class Settings:
         " along a cosine to 0 at the end of the last epoch",
         choices=("steps", "cosine"),
     )
-    decay: float = setting(0.1, "of `schedule=steps`: the factor of the learning rate", above=0, at_most=1)
-    decay_every: int = setting(3, "of `schedule=steps`: after how many epochs it is applied, each time", at_least=1)
+    decay: float = setting(
+        0.1, "of `schedule=steps`: the factor of the learning rate", above=0, at_most=1
+    )
+    decay_every: int = setting(
+        3,
+        "of `schedule=steps`: after how many epochs it is applied, each time",
+        at_least=1,
+    )
     warmup: float = setting(
         0.0,
         "of `schedule=cosine`: the share of all steps over which the learning rate rises from 0",
@@ -46,24 +55,40 @@ class Settings:
         "a sample weighs exp(-`recency` * age) in the loss; the age of the oldest sample is 1",
         between=(0, 50),  # the weights must not round to 0
     )
-    l2: float = setting(1e-5, "added to the gradient: `l2` times the weights", at_least=0)
+    l2: float = setting(
+        1e-5, "added to the gradient: `l2` times the weights", at_least=0
+    )
     loss: str = setting(
         "auto",
         "`full` softmax, `chunked` (the same value in less memory), `sampled`, or a ranking loss: `bpr`, `top1`,"
         " `top1-max`, `bpr-max` ([formulas](models_baselines.md#what-they-share)). `auto` is `full` up to"
         " 200,000 items, `chunked` up to 2 million, `sampled` past that",
-        choices=("auto", "full", "chunked", "sampled", "bpr", "top1", "top1-max", "bpr-max"),
+        choices=(
+            "auto",
+            "full",
+            "chunked",
+            "sampled",
+            "bpr",
+            "top1",
+            "top1-max",
+            "bpr-max",
+        ),
     )
-    negatives: int = setting(2048, "of a ranking loss: how many negatives are drawn for a batch", at_least=0)
+    negatives: int = setting(
+        2048, "of a ranking loss: how many negatives are drawn for a batch", at_least=0
+    )
     sample_alpha: float = setting(
         0.0,
         "of a ranking loss: negatives are drawn with probability proportional to clicks ** `sample_alpha`",
         at_least=0,
     )
     in_batch: bool = setting(
-        True, "of a ranking loss: whether the targets of the batch's other samples are negatives too"
+        True,
+        "of a ranking loss: whether the targets of the batch's other samples are negatives too",
     )
-    score_l2: float = setting(1.0, "of `bpr-max`: the weight of the negatives' squared scores", at_least=0)
+    score_l2: float = setting(
+        1.0, "of `bpr-max`: the weight of the negatives' squared scores", at_least=0
+    )
     precision: str = setting(
         "auto",
         "of products: `fp32`, `tf32`, `bf16`; `auto` is `tf32` on a GPU ([performance](performance.md#on-a-gpu)),"
@@ -76,7 +101,9 @@ class Settings:
         choices=("mrr@20", "recall@20", "ndcg@20"),
     )
     patience: int = setting(
-        2, "of `early-stop` and `refit`: after how many epochs without improvement training stops", at_least=1
+        2,
+        "of `early-stop` and `refit`: after how many epochs without improvement training stops",
+        at_least=1,
     )
     replay: float = setting(
         1.0,
@@ -96,11 +123,16 @@ class Settings:
             return self.learning_rate * self.decay ** (int(epochs) // self.decay_every)
         done = epochs / self.epochs
         rising = min(1.0, done / self.warmup) if self.warmup else 1.0
-        return self.learning_rate * rising * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        return (
+            self.learning_rate * rising * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        )
 
     def check(self) -> "Settings":
-        """Raise an InputError that names the first setting outside its range or choices; returns the settings."""
+        """Raise an InputError that names the first setting outside its range or choices; returns
+        the settings."""
         check_settings(self)
         if not self.in_batch and self.negatives < 1:
-            raise InputError(f"negatives must be at least 1 without in_batch, not {self.negatives}")
+            raise InputError(
+                f"negatives must be at least 1 without in_batch, not {self.negatives}"
+            )
         return self

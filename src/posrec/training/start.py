@@ -1,10 +1,10 @@
-"""What a training starts from instead of random weights, and what it leaves for a later one that starts from it.
+"""What a training starts from instead of random weights, and what it leaves for a later one that
+starts from it.
 
-Adam divides each gradient by the root of its second moment, the running mean of squared gradients. Where these start
-from 0, an item that is not a target in the first steps has only tiny gradients, all away from the sessions, and each of
-them moves its vector by the whole learning rate. So a run keeps the second moments, as their mean over each row of a
-weight: one number for each item.
-"""
+Adam divides each gradient by the root of its second moment, the running mean of squared gradients.
+Where these start from 0, an item that is not a target in the first steps has only tiny gradients,
+all away from the sessions, and each of them moves its vector by the whole learning rate. So a run
+keeps the second moments, as their mean over each row of a weight: one number for each item."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -32,7 +32,9 @@ class Start(ABC):
         """Set the weights of `model`, which has counted `samples`."""
 
     @abstractmethod
-    def set_moments(self, model: SessionModel, optimizer: torch.optim.Optimizer) -> None:
+    def set_moments(
+        self, model: SessionModel, optimizer: torch.optim.Optimizer
+    ) -> None:
         """Set Adam's second moments; the model is where it will be trained."""
 
     @abstractmethod
@@ -42,7 +44,8 @@ class Start(ABC):
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a training that starts from a run needs besides its weights: the content of continuation.safetensors.
+    """What a training that starts from a run needs besides its weights: the content of
+    continuation.safetensors.
 
     Attributes:
         moments: Adam's second moments by the name of the weight: their mean over each row, [rows]; of a vector or a
@@ -54,26 +57,41 @@ class Continuation:
     trained_until: int
 
     @classmethod
-    def of_training(cls, model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int) -> "Continuation":
+    def of_training(
+        cls, model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int
+    ) -> "Continuation":
         moments = {}
         for name, parameter in model.named_parameters():
-            if (squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")) is not None:
-                moments[name] = squares if squares.dim() < 2 else squares.flatten(1).mean(1)
+            if (
+                squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")
+            ) is not None:
+                moments[name] = (
+                    squares if squares.dim() < 2 else squares.flatten(1).mean(1)
+                )
         return cls(moments, trained_until)
 
     @classmethod
-    def of_file(cls, path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> "Continuation":
+    def of_file(
+        cls, path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
+    ) -> "Continuation":
         """From the content of the file `path`, which an error names."""
         if type(about.get("trained_until")) is not int:
-            raise InputError(f"{path} has no trained_until; it is damaged, copy the run again")
+            raise InputError(
+                f"{path} has no trained_until; it is damaged, copy the run again"
+            )
         return cls(tensors, about["trained_until"])
 
     def save(self, run: Path) -> None:
-        save_tensors(run / CONTINUATION, self.moments, {"trained_until": self.trained_until})
+        save_tensors(
+            run / CONTINUATION, self.moments, {"trained_until": self.trained_until}
+        )
 
 
-def set_moments(model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
-    """Begin Adam's state with these second moments; a weight that has none in `moments` begins with 0."""
+def set_moments(
+    model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
+) -> None:
+    """Begin Adam's state with these second moments; a weight that has none in `moments` begins with
+    0."""
     for name, parameter in model.named_parameters():
         if name not in moments:
             continue

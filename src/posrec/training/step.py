@@ -1,9 +1,9 @@
 """Optimiser steps: eager on a CPU; compiled and captured as CUDA graphs on a GPU.
 
-Replaying a captured graph runs no Python, so a step on a GPU takes as long as its kernels. `torch.compile` fuses the
-small ones, and what does not depend on the weights (gathering the samples, building the session graphs) is done for
-STEPS_AT_ONCE batches together, inside the same captured graph.
-"""
+Replaying a captured graph runs no Python, so a step on a GPU takes as long as its kernels.
+`torch.compile` fuses the small ones, and what does not depend on the weights (gathering the
+samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same
+captured graph."""
 
 import gc
 import math
@@ -25,12 +25,19 @@ from posrec.training.softmax import Loss
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# An optimiser step: a batch and the weights of its samples in the loss, [B] -> the losses of the samples, [B].
+# An optimiser step: a batch and the weights of its samples in the loss, [B] -> the losses of the
+# samples, [B].
 Step = Callable[[SessionBatch, Tensor], Tensor]
 STEPS_AT_ONCE = 32
-COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")  # whose warnings are for its developers
+COMPILER = (
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._functorch",
+)  # whose warnings are for its developers
 CAPACITY_MULTIPLE = 256  # capacities are multiples of this, so that few different ones have to be compiled
-HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
+HEADROOM = (
+    1.1  # over the fullest batch of the first epoch, for the batches of later epochs
+)
 
 
 class Stepper:
@@ -49,8 +56,14 @@ class Stepper:
         device: torch.device,
         bf16: bool = False,
     ) -> None:
-        self.model, self.optimizer, self.batches, self.loss = model, optimizer, batches, loss
-        self.batch_size, self.max_length, self.device, self.bf16 = batch_size, max_length, device, bf16
+        self.model = model
+        self.optimizer = optimizer
+        self.batches = batches
+        self.loss = loss
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.device = device
+        self.bf16 = bf16
         self.capacity: int | None = None  # of captured steps
         self.step: Step = plain_step(self.losses, optimizer)
 
@@ -76,13 +89,24 @@ class Stepper:
             width = min(width, int(self.batches.clicks(batches).max()))
         read = self.batches.read(batches, width, self.capacity)
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
-        totals = self.batches.total_weights(batches).clamp(min=torch.finfo(torch.float32).tiny)
-        shares = [weights / total for (_, weights), total in zip(read, totals, strict=True)]
-        losses = [self.step(batch, share) for (batch, _), share in zip(read, shares, strict=True)]
-        return torch.stack([(one * share).sum() for one, share in zip(losses, shares, strict=True)])
+        totals = self.batches.total_weights(batches).clamp(
+            min=torch.finfo(torch.float32).tiny
+        )
+        shares = [
+            weights / total for (_, weights), total in zip(read, totals, strict=True)
+        ]
+        losses = [
+            self.step(batch, share)
+            for (batch, _), share in zip(read, shares, strict=True)
+        ]
+        return torch.stack(
+            [(one * share).sum() for one, share in zip(losses, shares, strict=True)]
+        )
 
 
-def plain_step(losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer) -> Step:
+def plain_step(
+    losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer
+) -> Step:
     """Forward pass, backward pass, optimiser."""
 
     def step(batch: SessionBatch, shares: Tensor) -> Tensor:
@@ -96,12 +120,14 @@ def plain_step(losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.
 
 
 class CapturedStepper(Stepper):
-    """The same steps, replayed from captured CUDA graphs: one of STEPS_AT_ONCE steps, and one of a single step."""
+    """The same steps, replayed from captured CUDA graphs: one of STEPS_AT_ONCE steps, and one of a
+    single step."""
 
     steps_at_once = STEPS_AT_ONCE
 
     def prepare(self, batches: Tensor) -> None:
-        """Capture anew if a batch of the epoch has more clicks than the captured steps have room for."""
+        """Capture anew if a batch of the epoch has more clicks than the captured steps have room
+        for."""
         if self.batches.capacity is not None:
             if self.capacity is None:
                 self.capture(self.batches.capacity, batches.shape[1])
@@ -112,8 +138,8 @@ class CapturedStepper(Stepper):
 
     @warnings_hidden(*COMPILER)
     def capture(self, capacity: int, width: int) -> None:
-        """Compile and capture steps for batches of `width` units with at most `capacity` clicks; the weights stay as
-        they are."""
+        """Compile and capture steps for batches of `width` units with at most `capacity` clicks;
+        the weights stay as they are."""
         self.capacity = capacity
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         state = self.snapshot()
@@ -121,8 +147,12 @@ class CapturedStepper(Stepper):
         batches[:, 0] = 0
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
-            with only_compiled():  # Triton compiles our own kernels while torch compiles the rest
+        with torch.cuda.stream(
+            aside
+        ):  # compiles kernels and allocates workspaces, which a capture can't do
+            with (
+                only_compiled()
+            ):  # Triton compiles our own kernels while torch compiles the rest
                 self.step = plain_step(self.losses, self.optimizer)
                 self.run_eagerly(batches[:1])
             self.step = plain_step(compiled(self.losses, self.purpose), self.optimizer)
@@ -130,9 +160,13 @@ class CapturedStepper(Stepper):
         torch.cuda.current_stream().wait_stream(aside)
         for steps in (STEPS_AT_ONCE, 1):
             self.optimizer.zero_grad(set_to_none=True)
-            graph, own = torch.cuda.CUDAGraph(), batches[:steps].clone()
+            graph = torch.cuda.CUDAGraph()
+            own = batches[:steps].clone()
             # Only this thread's calls count as part of the capture: others may be compiling.
-            with garbage_collection_paused(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with (
+                garbage_collection_paused(),
+                torch.cuda.graph(graph, capture_error_mode="thread_local"),
+            ):
                 losses = self.run_eagerly(own)
             self.graphs[steps] = (graph, own, losses)
         self.restore(state)
@@ -140,7 +174,8 @@ class CapturedStepper(Stepper):
     @property
     def purpose(self) -> Any:
         """What compiled steps depend on."""
-        model, precision = self.model, torch.get_float32_matmul_precision()
+        model = self.model
+        precision = torch.get_float32_matmul_precision()
         shapes = (model.items, self.batch_size, self.max_length, self.capacity)
         return type(model), model.config, shapes, self.bf16, precision
 
@@ -158,24 +193,35 @@ class CapturedStepper(Stepper):
         """Go back to the snapshot; optimiser state that was created since is set to zero."""
         with torch.no_grad():
             for tensor in self.tensors():
-                tensor.copy_(state[id(tensor)]) if id(tensor) in state else tensor.zero_()
+                tensor.copy_(state[id(tensor)]) if id(
+                    tensor
+                ) in state else tensor.zero_()
 
     def tensors(self) -> list[Tensor]:
         weights = list(self.model.parameters())
-        moments = [value for parameter in weights for value in self.optimizer.state.get(parameter, {}).values()]
+        moments = [
+            value
+            for parameter in weights
+            for value in self.optimizer.state.get(parameter, {}).values()
+        ]
         return [*weights, *moments]
 
 
 class Compiler:
-    """torch.compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches it."""
+    """torch.compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches
+    it."""
 
-    # Kernels are not tried out in several forms: it takes long, and makes a step of posrec-plus no quicker.
-    options: ClassVar[dict[str, Any]] = {"triton.autotune_pointwise": False, "shape_padding": False}
+    # Kernels are not tried out in several forms: it takes long, and makes a step of posrec-plus no
+    # quicker.
+    options: ClassVar[dict[str, Any]] = {
+        "triton.autotune_pointwise": False,
+        "shape_padding": False,
+    }
     compiled_for: Any = None
 
     def __call__(self, function: Callable[P, R], purpose: Any) -> Callable[P, R]:
-        """What was compiled before is used again if it was for the same purpose, such as another model of the same
-        settings; if not, it is dropped, since it counts towards torch's limit."""
+        """What was compiled before is used again if it was for the same purpose, such as another
+        model of the same settings; if not, it is dropped, since it counts towards torch's limit."""
         # They read a global setting, which can't be traced.
         for setting in (kernels.may_round, kernels.precision):
             torch.compiler.assume_constant_result(setting)  # type: ignore[no-untyped-call]
@@ -193,8 +239,8 @@ compiled = Compiler()
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """In the block, garbage is not collected: the graphs of an earlier training would free device memory, and that ends
-    a capture."""
+    """In the block, garbage is not collected: the graphs of an earlier training would free device
+    memory, and that ends a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

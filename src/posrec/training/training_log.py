@@ -1,4 +1,5 @@
-"""The log of a training run: a line of `log.jsonl` for each epoch, and with `--track` the same for TensorBoard."""
+"""The log of a training run: a line of `log.jsonl` for each epoch, and with `--track` the same for
+TensorBoard."""
 
 import json
 from pathlib import Path
@@ -7,12 +8,13 @@ from typing import Any, Self
 
 from posrec.io import write_text
 
-LOG, EVENTS = "log.jsonl", "tensorboard"
+LOG = "log.jsonl"
+EVENTS = "tensorboard"
 
 
 class TrainingLog:
-    """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard` there too. Without a
-    folder it writes nothing."""
+    """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard`
+    there too. Without a folder it writes nothing."""
 
     def __init__(self, run: Path | None, track: bool = False) -> None:
         self.path = None if run is None else run / LOG
@@ -25,24 +27,40 @@ class TrainingLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self.events is not None:
             self.events.close()
 
     def resume_after(self, epoch: int) -> None:
-        """Remove the lines of later epochs: a process that was killed wrote them after its last checkpoint."""
+        """Remove the lines of later epochs: a process that was killed wrote them after its last
+        checkpoint."""
         if self.path is not None and self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(self.path, "".join(line for line in lines if is_whole(line) and not is_later(line, epoch)))
+            write_text(
+                self.path,
+                "".join(
+                    line
+                    for line in lines
+                    if is_whole(line) and not is_later(line, epoch)
+                ),
+            )
 
     def epoch(self, epoch: int, **entry: Any) -> None:
-        """Write a line, and a TensorBoard point for each number in it; those of a dictionary are `name/key`."""
+        """Write a line, and a TensorBoard point for each number in it; those of a dictionary are
+        `name/key`."""
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"epoch": epoch, **entry}) + "\n")
         for name, value in entry.items():
-            for part, number in value.items() if isinstance(value, dict) else {"": value}.items():
+            for part, number in (
+                value.items() if isinstance(value, dict) else {"": value}.items()
+            ):
                 self.point(f"{name}/{part}" if part else name, number, epoch)
 
     def point(self, name: str, value: float, at: int) -> None:
@@ -57,6 +75,7 @@ def is_whole(line: str) -> bool:
 
 
 def is_later(line: str, epoch: int) -> bool:
-    """Whether the line is about an epoch after this one. Lines with a `part` are of the part before this training."""
+    """Whether the line is about an epoch after this one. Lines with a `part` are of the part before
+    this training."""
     entry = json.loads(line)
     return "part" not in entry and entry["epoch"] > epoch

@@ -21,11 +21,30 @@ from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
 from tests.data.reading import prepared
-from tests.faults.refusals import EVENTS, GOOD, HEADER, JSONL, OTTO, SESSIONS, VIEWS, YOOCHOOSE
-from tests.helpers import Click, RecordingProgress, frame, in_parts, small_shop, write_lines, write_log
+from tests.faults.refusals import (
+    EVENTS,
+    GOOD,
+    HEADER,
+    JSONL,
+    OTTO,
+    SESSIONS,
+    VIEWS,
+    YOOCHOOSE,
+)
+from tests.helpers import (
+    Click,
+    RecordingProgress,
+    frame,
+    in_parts,
+    small_shop,
+    write_lines,
+    write_log,
+)
 
 
-def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
+def same(
+    source: Any, folder: Path, max_buffered: int = 1000, **options: Any
+) -> posrec.PreparedDataset | None:
     """Prepare in one part and in several, and compare the folders, or the errors."""
     results: list[Any] = []
     for kind in ("whole", "parts"):
@@ -35,7 +54,12 @@ def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) ->
             except InputError as error:
                 results.append(str(error))
             else:
-                results.append({path.name: path.read_bytes() for path in sorted((folder / kind).iterdir())})
+                results.append(
+                    {
+                        path.name: path.read_bytes()
+                        for path in sorted((folder / kind).iterdir())
+                    }
+                )
     assert results[0] == results[1]
     assert not [path for path in folder.iterdir() if "unfinished" in path.name]
     return None if isinstance(results[0], str) else data
@@ -44,7 +68,10 @@ def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) ->
 @given(
     strategies.clicks.filter(len),
     st.fixed_dictionaries(
-        {"min_support": st.integers(1, 3), "recipe": st.sampled_from(["clean", "paper"])},
+        {
+            "min_support": st.integers(1, 3),
+            "recipe": st.sampled_from(["clean", "paper"]),
+        },
         optional={
             "gap": st.integers(1, 30 * strategies.HOUR),
             "no_test": st.just(True),
@@ -57,12 +84,22 @@ def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) ->
 )
 @settings(max_examples=25)
 def test_parts_give_what_memory_gives(
-    tmp_path: Path, clicks: list[Click], options: dict[str, Any], several_files: bool, extras: bool
+    tmp_path: Path,
+    clicks: list[Click],
+    options: dict[str, Any],
+    several_files: bool,
+    extras: bool,
 ) -> None:
     if options.get("no_test"):
-        options = {name: value for name, value in options.items() if name != "test_days"}
+        options = {
+            name: value for name, value in options.items() if name != "test_days"
+        }
     if extras:
-        options = {**options, "event_weights": {"kind1": 2.0}, "target_events": ["kind1", "kind2", "kind3"]}
+        options = {
+            **options,
+            "event_weights": {"kind1": 2.0},
+            "target_events": ["kind1", "kind2", "kind3"],
+        }
     rows = [f"{session},{item},{time},kind{item[1:]}" for session, item, time in clicks]
     half = len(rows) // 2 if several_files else len(rows)
     for path in tmp_path.glob("*.csv"):
@@ -72,7 +109,9 @@ def test_parts_give_what_memory_gives(
         for number, part in enumerate((rows[:half], rows[half:]))
         if part
     ]
-    same(files, tmp_path, max_buffered=5, format="csv", time_unit="ms", **options)  # several pieces for each part
+    same(
+        files, tmp_path, max_buffered=5, format="csv", time_unit="ms", **options
+    )  # several pieces for each part
 
 
 FORMATS: dict[str, list[str]] = {
@@ -102,31 +141,53 @@ def test_parquet_a_table_and_srgnn(tmp_path: Path) -> None:
     table.write_parquet(tmp_path / "log.parquet")
     for source in (table, tmp_path / "log.parquet"):
         assert same(source, tmp_path) is not None
-    (tmp_path / "pickle").write_bytes(pickle.dumps([[n % 3 + 1, n % 4 + 1] for n in range(40)]))
-    assert same(tmp_path / "pickle", tmp_path, format="srgnn", min_support=1) is not None
+    (tmp_path / "pickle").write_bytes(
+        pickle.dumps([[n % 3 + 1, n % 4 + 1] for n in range(40)])
+    )
+    assert (
+        same(tmp_path / "pickle", tmp_path, format="srgnn", min_support=1) is not None
+    )
 
 
 def test_an_existing_split_and_titles(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "train.txt", ["1 2", "7", "3 4 5"] * 3)
     test = write_lines(tmp_path / "test.txt", ["2 9 1", "8", "9 4"])
-    items = write_lines(tmp_path / "items.csv", ["id,title", "2,Tent", "99,Mat", "9,Rope"])
+    items = write_lines(
+        tmp_path / "items.csv", ["id,title", "2,Tent", "99,Mat", "9,Rope"]
+    )
     assert same(train, tmp_path, format="sessions", test=test) is not None
-    data = same(train, tmp_path, format="sessions", test=test, items=items, all_items=True)
+    data = same(
+        train, tmp_path, format="sessions", test=test, items=items, all_items=True
+    )
     assert data is not None
-    assert (data.vocabulary.title(2), "99" in data.vocabulary, data.recommendable_items) == ("Tent", True, 7)
+    assert (
+        data.vocabulary.title(2),
+        "99" in data.vocabulary,
+        data.recommendable_items,
+    ) == ("Tent", True, 7)
 
 
 def test_bad_lines_are_left_out_by_both(tmp_path: Path) -> None:
-    lines = ["session,item,time", *(f"{s},{i},{t}" for s, i, t in small_shop()), "x,,5", "y,i1,never"]
+    lines = [
+        "session,item,time",
+        *(f"{s},{i},{t}" for s, i, t in small_shop()),
+        "x,,5",
+        "y,i1,never",
+    ]
     log = write_lines(tmp_path / "log.csv", lines)
     assert same(log, tmp_path) is None  # both stop, with the same words
     assert same(log, tmp_path, bad_lines="skip", bad_lines_limit=0.5) is not None
-    written = [(tmp_path / f"{kind}.bad-lines.jsonl").read_text() for kind in ("whole", "parts")]
+    written = [
+        (tmp_path / f"{kind}.bad-lines.jsonl").read_text()
+        for kind in ("whole", "parts")
+    ]
     assert written[0] == written[1]
     assert written[0].count("\n") == 2
 
 
-def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_too_large_is_prepared_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = write_log(tmp_path / "log.csv", small_shop())
     in_memory = prepared(log, tmp_path / "a").fingerprint
     progress = RecordingProgress()
@@ -137,7 +198,9 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatc
     assert data.fingerprint == in_memory
     phases = list(dict.fromkeys(work for work, _, _ in progress.moves))
     assert phases[:3] == ["Reading", "Grouping sessions", "Filtering"]
-    assert {"Filtering", "Sorting", "Numbering items", "Writing train sessions"} <= set(phases)
+    assert {"Filtering", "Sorting", "Numbering items", "Writing train sessions"} <= set(
+        phases
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +212,9 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatc
         ({"address": "auto"}, "--address is for Ray"),
     ],
 )
-def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+def test_options_that_are_refused(
+    tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
     log = write_log(tmp_path / "log.csv", small_shop())
     with pytest.raises(InputError) as refused:
         posrec.prepare(log, out=tmp_path / "out", **options)
@@ -157,7 +222,8 @@ def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], says:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("4GB", 4 * 10**9), ("1.5 gb", 15 * 10**8), ("800MB", 8 * 10**8), (10**9, 10**9)]
+    ("text", "size"),
+    [("4GB", 4 * 10**9), ("1.5 gb", 15 * 10**8), ("800MB", 8 * 10**8), (10**9, 10**9)],
 )
 def test_sizes(text: str | int, size: int) -> None:
     assert memory.parse_size(text) == size
@@ -165,18 +231,35 @@ def test_sizes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "otto", "sessions", "yoochoose"])
 def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
-    lines = FORMATS[format] if format != "csv" else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
+    lines = (
+        FORMATS[format]
+        if format != "csv"
+        else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
+    )
     log = write_lines(tmp_path / "log", lines)
     with open_log(log, format, LogOptions(), SilentProgress()) as opened:
         found = memory.estimate_clicks(opened)
-    assert found == pytest.approx({"csv": 300, "otto": 120, "sessions": 160, "yoochoose": 300}[format], rel=0.6)
+    assert found == pytest.approx(
+        {"csv": 300, "otto": 120, "sessions": 160, "yoochoose": 300}[format], rel=0.6
+    )
 
 
 def test_files_of_parts_are_removed_as_they_are_used_up(tmp_path: Path) -> None:
     """So that the disk needs no more room than the log and one step's result of it."""
     table = frame(small_shop())
-    numbered = table.with_columns(pl.col("item").str.slice(1).cast(pl.UInt32)).with_row_index("row")
-    parts = [InMemory(numbered.filter(pl.col("session").hash(0) % 3 == part)) for part in range(3)]
-    clicks = ClickParts(Workplace(tmp_path, 3), 10, parts).map(steps.group_sessions).sort_sessions()
+    numbered = table.with_columns(
+        pl.col("item").str.slice(1).cast(pl.UInt32)
+    ).with_row_index("row")
+    parts = [
+        InMemory(numbered.filter(pl.col("session").hash(0) % 3 == part))
+        for part in range(3)
+    ]
+    clicks = (
+        ClickParts(Workplace(tmp_path, 3), 10, parts)
+        .map(steps.group_sessions)
+        .sort_sessions()
+    )
     clicks = clicks.map(partial(steps.drop_short_sessions, minimum=1))
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(clicks.parts)
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(
+        clicks.parts
+    )

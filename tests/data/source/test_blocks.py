@@ -16,7 +16,10 @@ from tests.helpers import packed
 
 @given(
     # No line begins like a compressed file or a byte order mark, which would be read as one.
-    st.lists(st.binary(max_size=20).map(lambda line: line.lstrip(b"\xef\x1f\x28\xfdB")), max_size=20),
+    st.lists(
+        st.binary(max_size=20).map(lambda line: line.lstrip(b"\xef\x1f\x28\xfdB")),
+        max_size=20,
+    ),
     st.integers(1, 64),
     st.sampled_from([None, "gzip", "zstd", "bz2", "xz"]),
 )

@@ -1,4 +1,5 @@
-"""The files of a log: several, empty ones, folders as Spark writes them, and URLs, which give the same dataset."""
+"""The files of a log: several, empty ones, folders as Spark writes them, and URLs, which give the
+same dataset."""
 
 import gzip
 import os
@@ -32,17 +33,25 @@ def fingerprint(source: Any, out: Path, **options: Any) -> str:
 
 
 def write_spark(folder: Path) -> Path:
-    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it: sorted by date, then by part."""
+    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it: sorted by date, then by
+    part."""
     for day, start in (("2026-01-01", 0), ("2026-01-02", 90)):
         below = folder / f"date={day}"
         below.mkdir(parents=True)
         for number in range(2):
             rows = SHOP[start + 45 * number : start + 45 * number + 45]
-            frame(rows).write_parquet(below / f"part-0000{number}-5f3a.c000.snappy.parquet", compression="snappy")
-            (below / f".part-0000{number}-5f3a.c000.snappy.parquet.crc").write_bytes(b"crc")
+            frame(rows).write_parquet(
+                below / f"part-0000{number}-5f3a.c000.snappy.parquet",
+                compression="snappy",
+            )
+            (below / f".part-0000{number}-5f3a.c000.snappy.parquet.crc").write_bytes(
+                b"crc"
+            )
     (folder / "_SUCCESS").touch()
     (folder / "_temporary").mkdir()
-    (folder / "_temporary" / "part-00009.parquet").write_bytes(b"left behind by a task that failed")
+    (folder / "_temporary" / "part-00009.parquet").write_bytes(
+        b"left behind by a task that failed"
+    )
     return folder
 
 
@@ -70,9 +79,15 @@ def test_empty_parts_are_left_out_of_a_folder(tmp_path: Path) -> None:
     write_lines(tmp_path / "part-00000.csv", lines)
     (tmp_path / "part-00001.csv").touch()
     (tmp_path / "_SUCCESS").touch()
-    assert find_files(tmp_path) == [tmp_path / "part-00000.csv"] == find_files(f"{tmp_path}/*")
+    assert (
+        find_files(tmp_path)
+        == [tmp_path / "part-00000.csv"]
+        == find_files(f"{tmp_path}/*")
+    )
     (tmp_path / "part-00000.csv").write_text("")
-    with pytest.raises(InputError, match="has no data: its files are empty, or begin with _ or"):
+    with pytest.raises(
+        InputError, match="has no data: its files are empty, or begin with _ or"
+    ):
         find_files(f"{tmp_path}/*")
 
 
@@ -101,7 +116,10 @@ def test_a_log_in_fsspecs_memory(tmp_path: Path, packed: bool) -> None:
     [
         ("file:///nowhere/a.csv", "file:///nowhere/a.csv does not exist"),
         ("memory://nothing/*.csv", "memory://nothing/*.csv does not exist"),
-        ("nosuch://a/b.csv", "nosuch://a/b.csv can't be read: Protocol not known: nosuch"),
+        (
+            "nosuch://a/b.csv",
+            "nosuch://a/b.csv can't be read: Protocol not known: nosuch",
+        ),
     ],
 )
 def test_urls_that_are_refused(tmp_path: Path, url: str, says: str) -> None:
@@ -122,7 +140,11 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
                         "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     code = "import sys; from moto.server import main; main(['-p', sys.argv[1]])"
-    server = subprocess.Popen([sys.executable, "-c", code, str(port)], stderr=subprocess.DEVNULL, env=dict(os.environ))
+    server = subprocess.Popen(
+        [sys.executable, "-c", code, str(port)],
+        stderr=subprocess.DEVNULL,
+        env=dict(os.environ),
+    )
     try:
         for _ in range(300):
             try:
@@ -140,14 +162,17 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.process
 def test_s3(tmp_path: Path, s3: str) -> None:
     files = fsspec.filesystem("s3")
-    spark, log = write_spark(tmp_path / "spark"), write_log(tmp_path / "a.csv", SHOP)
+    spark = write_spark(tmp_path / "spark")
+    log = write_log(tmp_path / "a.csv", SHOP)
     files.put(str(spark), f"{s3}/spark", recursive=True)
     files.put(str(log), f"{s3}/a.csv")
     expected = fingerprint(frame(SHOP), tmp_path / "table")
     for source in (f"{s3}/spark", f"{s3}/spark/date=*/part-*.parquet", f"{s3}/a.csv"):
         assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
         with in_parts():
-            assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
+            assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, (
+                source
+            )
     with pytest.raises(InputError, match="does not exist"):
         fingerprint(f"{s3}/none.csv", tmp_path / "no")
 
@@ -155,8 +180,14 @@ def test_s3(tmp_path: Path, s3: str) -> None:
 def test_files_are_found_in_order(tmp_path: Path) -> None:
     for name in ("b", "a", "c[1]", "c1"):
         (tmp_path / name).write_text("x")
-    assert find_files(tmp_path / "c[1]") == [tmp_path / "c[1]"]  # a name before a pattern
-    assert find_files([str(tmp_path / "[ab]"), tmp_path / "a"]) == [tmp_path / "a", tmp_path / "b", tmp_path / "a"]
+    assert find_files(tmp_path / "c[1]") == [
+        tmp_path / "c[1]"
+    ]  # a name before a pattern
+    assert find_files([str(tmp_path / "[ab]"), tmp_path / "a"]) == [
+        tmp_path / "a",
+        tmp_path / "b",
+        tmp_path / "a",
+    ]
 
 
 def test_a_folder_of_other_files_and_a_pipe_are_refused(tmp_path: Path) -> None:
@@ -181,7 +212,9 @@ def test_blank_lines_above_the_header(tmp_path: Path) -> None:
     log = write_log(tmp_path / "clicks.csv", small_shop())
     log.write_text("\n \n" + log.read_text())
     assert prepared(log, tmp_path / "out").train.clicks == 81
-    broken = write_lines(tmp_path / "broken.csv", ["", "session,item,time,item", "a,b,1,c"])
+    broken = write_lines(
+        tmp_path / "broken.csv", ["", "session,item,time,item", "a,b,1,c"]
+    )
     with pytest.raises(InputError, match=r"line 2: the column 'item' appears twice"):
         prepared(broken, tmp_path / "no")
 
@@ -200,5 +233,7 @@ def test_a_first_part_without_rows_does_not_make_the_log_small(tmp_path: Path) -
     clicks = frame(small_shop(3000))
     clicks.clear().write_parquet(tmp_path / "part-00000.parquet")
     clicks.write_parquet(tmp_path / "part-00001.parquet")
-    with open_log(str(tmp_path / "*.parquet"), None, LogOptions(), SilentProgress()) as log:
+    with open_log(
+        str(tmp_path / "*.parquet"), None, LogOptions(), SilentProgress()
+    ) as log:
         assert 9000 <= estimate_clicks(log) < 12_000

@@ -1,4 +1,5 @@
-"""Where a log comes from (standard input, tables), what its sessions are (composite keys, users), and warnings."""
+"""Where a log comes from (standard input, tables), what its sessions are (composite keys, users),
+and warnings."""
 
 import gzip
 import io
@@ -14,7 +15,14 @@ import posrec
 from posrec.errors import InputError
 from tests.data.reading import prepared
 from tests.faults.refusals import HEADER
-from tests.helpers import RecordingProgress, frame, raw, small_shop, write_lines, write_log
+from tests.helpers import (
+    RecordingProgress,
+    frame,
+    raw,
+    small_shop,
+    write_lines,
+    write_log,
+)
 
 DAY = 86_400_000
 
@@ -24,7 +32,9 @@ def give(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+def test_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
     log = write_log(tmp_path / "a.csv", small_shop())
     content = log.read_bytes()
     give(monkeypatch, gzip.compress(content) if packed else content)
@@ -33,9 +43,14 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed:
     assert data.manifest["source"] == ["standard input"]
 
 
-def test_errors_call_it_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_call_it_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     give(monkeypatch, f"{HEADER}\ns1,i1,never\n".encode())
-    with pytest.raises(InputError, match=r"^standard input, line 2: 'never' in column 'timestamp' is not a time"):
+    with pytest.raises(
+        InputError,
+        match=r"^standard input, line 2: 'never' in column 'timestamp' is not a time",
+    ):
         prepared("-", tmp_path / "out")
     give(monkeypatch, b"")
     with pytest.raises(InputError, match=r"^standard input is empty"):
@@ -53,7 +68,10 @@ def test_tables_of_every_kind_give_what_the_file_gives(tmp_path: Path) -> None:
     for number, one in enumerate(tables):
         data = prepared(one, tmp_path / f"{number}")
         assert data.fingerprint == expected, type(one)
-        assert (data.manifest["format"], data.manifest["source"]) == ("table", ["table"])
+        assert (data.manifest["format"], data.manifest["source"]) == (
+            "table",
+            ["table"],
+        )
 
 
 @pytest.mark.parametrize(
@@ -64,10 +82,16 @@ def test_tables_of_every_kind_give_what_the_file_gives(tmp_path: Path) -> None:
         (frame([("a", "b", 1)]), {"delimiter": ";"}, "--delimiter can't be used"),
         (frame([("a", "b", 1)]), {"item_column": "x"}, "table has no column 'x'"),
         (frame([]), {}, "table holds no clicks"),
-        (pd.DataFrame({"session": ["a", 1], "item": [1, 2], "time": [1, 2]}), {}, "the table can't be read"),
+        (
+            pd.DataFrame({"session": ["a", 1], "item": [1, 2], "time": [1, 2]}),
+            {},
+            "the table can't be read",
+        ),
     ],
 )
-def test_tables_that_are_refused(tmp_path: Path, source: Any, options: dict[str, Any], says: str) -> None:
+def test_tables_that_are_refused(
+    tmp_path: Path, source: Any, options: dict[str, Any], says: str
+) -> None:
     with pytest.raises(InputError) as refused:
         prepared(source, tmp_path / "out", **options)
     assert says in str(refused.value)
@@ -79,14 +103,28 @@ def test_the_folder_must_be_named() -> None:
 
 
 def test_a_composite_session(tmp_path: Path) -> None:
-    lines = ["user,number,item,time", "u1,1,a,1", "u11,1,b,2", "u1,1,b,3", "u1,11,c,4", "u11,1,c,5", "u1,11,d,6"]
+    lines = [
+        "user,number,item,time",
+        "u1,1,a,1",
+        "u11,1,b,2",
+        "u1,1,b,3",
+        "u1,11,c,4",
+        "u11,1,c,5",
+        "u1,11,d,6",
+    ]
     log = write_lines(tmp_path / "a.csv", lines)
     options = {"session_column": ["user", "number"], "min_support": 1, "no_test": True}
     data = prepared(log, tmp_path / "out", **options)
     assert raw(data.train, data.vocabulary) == [["a", "b"], ["b", "c"], ["c", "d"]]
     for broken in ("u1,,a,7", ",1,a,7", "u1,-1,a,7"):
-        with pytest.raises(InputError, match=r"line 8: the session \(column '(user|number)'\) is"):
-            prepared(write_lines(tmp_path / "b.csv", [*lines, broken]), tmp_path / "no", **options)
+        with pytest.raises(
+            InputError, match=r"line 8: the session \(column '(user|number)'\) is"
+        ):
+            prepared(
+                write_lines(tmp_path / "b.csv", [*lines, broken]),
+                tmp_path / "no",
+                **options,
+            )
 
 
 def customers() -> list[tuple[str, str, int]]:
@@ -96,27 +134,40 @@ def customers() -> list[tuple[str, str, int]]:
 
 
 def test_sessions_that_last_for_days_are_warned_of(tmp_path: Path) -> None:
-    log, progress = write_log(tmp_path / "a.csv", customers(), "customer,item,time"), RecordingProgress()
+    log = write_log(tmp_path / "a.csv", customers(), "customer,item,time")
+    progress = RecordingProgress()
     options = {"min_support": 1, "time_unit": "ms"}
-    whole = prepared(log, tmp_path / "whole", progress, session_column="customer", **options)
+    whole = prepared(
+        log, tmp_path / "whole", progress, session_column="customer", **options
+    )
     assert whole.train.longest == 42
     (warning,) = [text for text in progress.messages if text.startswith("warning")]
-    assert warning.startswith("warning: 10 of 10 sessions last longer than a day, the longest 13 days")
+    assert warning.startswith(
+        "warning: 10 of 10 sessions last longer than a day, the longest 13 days"
+    )
     assert "--user-column customer" in warning
     progress = RecordingProgress()
-    split = prepared(log, tmp_path / "split", progress, user_column="customer", **options)
+    split = prepared(
+        log, tmp_path / "split", progress, user_column="customer", **options
+    )
     assert (split.train.longest, split.train.sessions + split.test.sessions) == (3, 140)
     assert any("after 30m of inactivity" in text for text in progress.messages)
     assert not any(text.startswith("warning") for text in progress.messages)
     named = prepared(log, tmp_path / "gap", user_column="customer", gap="3d", **options)
     assert named.train.longest == 42
-    few = frame([*small_shop(200), ("s0", "i1", 1_700_000_000_000 + 3 * DAY)])  # one long session of 200
+    few = frame(
+        [*small_shop(200), ("s0", "i1", 1_700_000_000_000 + 3 * DAY)]
+    )  # one long session of 200
     assert prepared(few, tmp_path / "few").manifest["warnings"] == []
 
 
 def test_a_small_log_is_told_what_to_change(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    rare = [(f"r{n}", f"rare{n + step}", 1_700_000_000_000 + step) for n in range(50) for step in range(2)]
+    rare = [
+        (f"r{n}", f"rare{n + step}", 1_700_000_000_000 + step)
+        for n in range(50)
+        for step in range(2)
+    ]
     prepared(frame([*small_shop(), *rare]), tmp_path / "a", progress)
     assert progress.messages[-1].startswith("only 54 training samples are left")
     assert progress.messages[-1].endswith("removed 100 clicks")
@@ -126,9 +177,20 @@ def test_a_small_log_is_told_what_to_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["clean", "paper"])
-def test_without_a_test_part_every_session_is_for_training(tmp_path: Path, recipe: str) -> None:
-    data = prepared(frame(small_shop(60)), tmp_path / "data", no_test=True, recipe=recipe)
+def test_without_a_test_part_every_session_is_for_training(
+    tmp_path: Path, recipe: str
+) -> None:
+    data = prepared(
+        frame(small_shop(60)), tmp_path / "data", no_test=True, recipe=recipe
+    )
     assert (data.train.sessions, data.test.sessions, len(data.test)) == (60, 0, 0)
     assert data.validation.sessions == 6
     assert posrec.load(data.path).fingerprint == data.fingerprint
-    assert len(prepared(frame(small_shop(60)), tmp_path / "half", no_test=True, fraction="1/2").train) == 60
+    assert (
+        len(
+            prepared(
+                frame(small_shop(60)), tmp_path / "half", no_test=True, fraction="1/2"
+            ).train
+        )
+        == 60
+    )

@@ -19,8 +19,14 @@ LOGS = {
     "diginetica": ("train-item-views.csv", VIEWS),
     "retailrocket": ("events.csv", EVENTS),
     "otto": ("train.jsonl", OTTO),
-    "recbole": ("a.inter", ["session_id:token\titem_id:token\ttimestamp:float", "1\t2\t3"]),
-    "recbole-prefixes": ("a.train.inter", ["session_id:token\titem_id_list:token_seq\titem_id:token", "1\t2 3\t4"]),
+    "recbole": (
+        "a.inter",
+        ["session_id:token\titem_id:token\ttimestamp:float", "1\t2\t3"],
+    ),
+    "recbole-prefixes": (
+        "a.train.inter",
+        ["session_id:token\titem_id_list:token_seq\titem_id:token", "1\t2 3\t4"],
+    ),
     "jsonl": ("export.jsonl", JSONL),
     "csv": ("clicks.csv", [HEADER, *GOOD]),
     "tsv": ("clicks.tsv", [line.replace(",", "\t") for line in [HEADER, *GOOD]]),
@@ -32,7 +38,9 @@ LOGS = {
 @pytest.mark.parametrize("format", LOGS)
 def test_text_formats(tmp_path: Path, format: str, packed: bool) -> None:
     name, lines = LOGS[format]
-    log = write_lines(tmp_path / name, ["", *lines])  # a blank line on top changes nothing
+    log = write_lines(
+        tmp_path / name, ["", *lines]
+    )  # a blank line on top changes nothing
     if packed:
         log.write_bytes(gzip.compress(b"\xef\xbb\xbf" + log.read_bytes()))
     assert detect_format(log).format == format
@@ -50,13 +58,18 @@ def test_other_formats_and_that_every_format_is_covered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|", " "])
 def test_the_delimiter_is_concluded_too(tmp_path: Path, delimiter: str) -> None:
-    log = write_lines(tmp_path / "a.txt", [line.replace(",", delimiter) for line in [HEADER, *GOOD]])
+    log = write_lines(
+        tmp_path / "a.txt", [line.replace(",", delimiter) for line in [HEADER, *GOOD]]
+    )
     found = detect_format(log)
     assert (found.format, found.delimiter) == ("csv", delimiter)
     data = posrec.prepare(log, out=tmp_path / "out")
     assert data.manifest["counts"]["clicks"] == 90
     split = posrec.prepare(log, out=tmp_path / "split", test=log)
-    assert (split.train.clicks, split.test.clicks) == (90, 90)  # the test part is read in the same way
+    assert (split.train.clicks, split.test.clicks) == (
+        90,
+        90,
+    )  # the test part is read in the same way
 
 
 def test_a_delimiter_inside_quotes_does_not_count(tmp_path: Path) -> None:
@@ -66,9 +79,17 @@ def test_a_delimiter_inside_quotes_does_not_count(tmp_path: Path) -> None:
 
 def test_a_broken_line_among_the_first_does_not_matter(tmp_path: Path) -> None:
     name, lines = LOGS["csv"]
-    assert detect_format(write_lines(tmp_path / name, [lines[0], "x,y,z,w,v", *lines[1:]])).format == "csv"
+    assert (
+        detect_format(
+            write_lines(tmp_path / name, [lines[0], "x,y,z,w,v", *lines[1:]])
+        ).format
+        == "csv"
+    )
     name, lines = LOGS["jsonl"]
-    assert detect_format(write_lines(tmp_path / name, ['{"session_id": ', *lines])).format == "jsonl"
+    assert (
+        detect_format(write_lines(tmp_path / name, ['{"session_id": ', *lines])).format
+        == "jsonl"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +102,9 @@ def test_a_broken_line_among_the_first_does_not_matter(tmp_path: Path) -> None:
         (b"\n \n", "is empty"),
     ],
 )
-def test_what_can_not_be_concluded_is_said(tmp_path: Path, content: bytes, says: str) -> None:
+def test_what_can_not_be_concluded_is_said(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(InputError) as refused:
         detect_format(tmp_path / "a")
@@ -89,7 +112,12 @@ def test_what_can_not_be_concluded_is_said(tmp_path: Path, content: bytes, says:
 
 
 def test_a_delimiter_that_was_given_is_used(tmp_path: Path) -> None:
-    lines = ["session;item,time;more;time", *(f"s{n // 3};i{n % 4};x;{n}" for n in range(90))]
+    lines = [
+        "session;item,time;more;time",
+        *(f"s{n // 3};i{n % 4};x;{n}" for n in range(90)),
+    ]
     log = write_lines(tmp_path / "a.csv", lines)
-    data = posrec.prepare(log, out=tmp_path / "a", delimiter=";", item_column="item,time")
+    data = posrec.prepare(
+        log, out=tmp_path / "a", delimiter=";", item_column="item,time"
+    )
     assert data.manifest["counts"]["clicks"] == 90

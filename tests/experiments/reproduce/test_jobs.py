@@ -21,11 +21,19 @@ from posrec.models.registry import MODELS
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 
 
-def run(small: PreparedDataset, folder: Path, *jobs: Job, minutes: float | None = None, progress: Any = None):
+def run(
+    small: PreparedDataset,
+    folder: Path,
+    *jobs: Job,
+    minutes: float | None = None,
+    progress: Any = None,
+):
     return run_jobs(jobs, {"shop": small}, folder, "cpu", minutes, progress)
 
 
-def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     job = Job("shop", "posrec", TINY)
     (result,) = run(small, tmp_path, job, Job("shop", "posrec", TINY)).values()
     ranks = torch.from_numpy(result.arrays()["ranks"]).long()
@@ -42,16 +50,23 @@ def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(small: PreparedDatas
     assert other.arrays()["ranks"].max() == WORST
 
 
-def test_a_saved_job_is_not_run_again(small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pop, spop = Job("shop", "pop"), Job("shop", "spop")
+def test_a_saved_job_is_not_run_again(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pop = Job("shop", "pop")
+    spop = Job("shop", "spop")
     before = run(small, tmp_path, pop)
     ran: list[str] = []
     real = module.run_job
-    monkeypatch.setattr(module, "run_job", lambda *given: ran.append(given[-1].name) or real(*given))
+    monkeypatch.setattr(
+        module, "run_job", lambda *given: ran.append(given[-1].name) or real(*given)
+    )
     after = run(small, tmp_path, pop, spop)
     assert ran == [spop.name]
     assert after[pop.name].record == before[pop.name].record
-    assert set(run(small, tmp_path, spop)) == {spop.name}  # others in the folder are not this experiment's
+    assert set(run(small, tmp_path, spop)) == {
+        spop.name
+    }  # others in the folder are not this experiment's
     after[pop.name].path.with_suffix(".npz").unlink()
     assert load_result(pop, tmp_path) is None
     assert len(run(small, tmp_path, pop)[pop.name].arrays()["ranks"]) == len(small.test)
@@ -60,17 +75,24 @@ def test_a_saved_job_is_not_run_again(small: PreparedDataset, tmp_path: Path, mo
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"fingerprint": "0" * 32}, "other data (fingerprint 00000000"), ({"config": {"alpha": 9}}, "alpha=9, which is")],
+    [
+        ({"fingerprint": "0" * 32}, "other data (fingerprint 00000000"),
+        ({"config": {"alpha": 9}}, "alpha=9, which is"),
+    ],
 )
 def test_outdated_jobs_are_named_and_run_again(
     small: PreparedDataset, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     job = Job("shop", "itemknn")
     (result,) = run(small, tmp_path, job).values()
-    assert result.record["config"] == asdict(MODELS["itemknn"].config())  # no settings of a training: it only counts
+    assert result.record["config"] == asdict(
+        MODELS["itemknn"].config()
+    )  # no settings of a training: it only counts
     result.path.write_text(json.dumps(result.record | changes))
     recorded = RecordingProgress()
-    assert run(small, tmp_path, job, minutes=0, progress=recorded) == {}  # not used for a report either
+    assert (
+        run(small, tmp_path, job, minutes=0, progress=recorded) == {}
+    )  # not used for a report either
     assert reason in recorded.messages[0]
     (again,) = run(small, tmp_path, job).values()
     assert again.record["fingerprint"] == small.fingerprint
@@ -80,9 +102,12 @@ def test_outdated_jobs_are_named_and_run_again(
 def test_a_failure_is_kept_and_tried_again(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken, fine = Job("shop", "posrec", {**TINY, "learning_rate": -1.0}), Job("shop", "pop")
+    broken = Job("shop", "posrec", {**TINY, "learning_rate": -1.0})
+    fine = Job("shop", "pop")
     results = run(small, tmp_path, broken, fine)
-    assert "learning_rate must be above 0, not -1.0" in (results[broken.name].error or "")
+    assert "learning_rate must be above 0, not -1.0" in (
+        results[broken.name].error or ""
+    )
     assert results[broken.name].metrics == {}
     assert results[fine.name].error is None
 
@@ -109,7 +134,9 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
 
 
 @pytest.mark.process
-def test_a_process_killed_in_the_middle_of_a_job_loses_that_job_alone(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_process_killed_in_the_middle_of_a_job_loses_that_job_alone(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     """Killed between the two files of a job; another process continues with what is there."""
     code = f"""
 import os, signal, sys
@@ -121,7 +148,8 @@ jobs.run_jobs([jobs.Job("shop", "pop")], {{"shop": data}}, folder, "cpu")
 jobs.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "cpu")
 """
-    pop, posrec = Job("shop", "pop"), Job("shop", "posrec", TINY)
+    pop = Job("shop", "pop")
+    posrec = Job("shop", "posrec", TINY)
     assert own_process(small.path, tmp_path, code=code).returncode == -signal.SIGKILL
     assert load_result(pop, tmp_path) is not None
     assert load_result(posrec, tmp_path) is None
@@ -132,9 +160,21 @@ jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "c
     assert [result.error for result in results.values()] == [None, None]
 
 
-def test_no_job_is_started_after_the_time_is_up(small: PreparedDataset, tmp_path: Path) -> None:
+def test_no_job_is_started_after_the_time_is_up(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     recorded = RecordingProgress()
-    assert run(small, tmp_path, Job("shop", "pop"), Job("shop", "spop"), minutes=0, progress=recorded) == {}
+    assert (
+        run(
+            small,
+            tmp_path,
+            Job("shop", "pop"),
+            Job("shop", "spop"),
+            minutes=0,
+            progress=recorded,
+        )
+        == {}
+    )
     assert "2 of 2 jobs are left" in recorded.messages[0]
 
 
@@ -144,11 +184,15 @@ def test_damaged_files_are_named(small: PreparedDataset, tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"pop_seed-0\.npz can't be read"):
         result.arrays()["ranks"]
     result.path.write_text("[]")
-    with pytest.raises(InputError, match=r"pop_seed-0\.json is not the result of a job"):
+    with pytest.raises(
+        InputError, match=r"pop_seed-0\.json is not the result of a job"
+    ):
         load_result(result.job, tmp_path)
 
 
-def test_a_folder_of_jobs_has_one_writer(small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_folder_of_jobs_has_one_writer(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
     with one_writer(tmp_path), pytest.raises(InputError, match="another process"):
         run(small, tmp_path, Job("shop", "pop"))
     assert load_result(Job("shop", "pop"), tmp_path) is None

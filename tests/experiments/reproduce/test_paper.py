@@ -3,7 +3,14 @@
 import pytest
 
 from posrec.experiments.reproduce.grid import EXPERIMENTS
-from posrec.experiments.reproduce.paper import METRICS, OVERALL, PLUG_IN, TABLES, figures_of, impossible
+from posrec.experiments.reproduce.paper import (
+    METRICS,
+    OVERALL,
+    PLUG_IN,
+    TABLES,
+    figures_of,
+    impossible,
+)
 
 
 def row(*means: float) -> dict[str, tuple[float, float | None]]:
@@ -19,22 +26,34 @@ def test_rows_are_those_of_our_tables() -> None:
 def test_some_figures_as_printed() -> None:
     assert figures_of("overall", "diginetica", "PosRec")["mrr@10"] == (16.85, 0.08)
     assert figures_of("overall", "yoochoose1_4", "SASRec")["recall@5"] == (45.21, 0.18)
-    assert figures_of("plug-in", "diginetica", "SASRec + LDPE")["recall@10"] == (37.90, None)
+    assert figures_of("plug-in", "diginetica", "SASRec + LDPE")["recall@10"] == (
+        37.90,
+        None,
+    )
     assert figures_of("overall", "yoochoose1_4", "FPMC") == {}  # a dash in the paper
-    assert figures_of("anchors", "diginetica", "PosRec") == figures_of("overall", None, "PosRec") == {}
+    assert (
+        figures_of("anchors", "diginetica", "PosRec")
+        == figures_of("overall", None, "PosRec")
+        == {}
+    )
 
 
 def test_the_two_tables_agree_on_the_models_they_share() -> None:
     for dataset, rows in PLUG_IN.items():
         for label in ("STAMP", "SASRec"):
-            assert [mean for mean, _ in rows[label]] == [mean for mean, _ in OVERALL[dataset][label]]
+            assert [mean for mean, _ in rows[label]] == [
+                mean for mean, _ in OVERALL[dataset][label]
+            ]
 
 
 @pytest.mark.parametrize(
     ("means", "wrong"),
     [
         ((20, 30, 10, 11.2), False),
-        ((9.96, 20.18, 15.25, 17.96), True),  # M@5 over R@5, and more gained than the hits can give
+        (
+            (9.96, 20.18, 15.25, 17.96),
+            True,
+        ),  # M@5 over R@5, and more gained than the hits can give
         ((9.96, 9.96, 10.5, 10.5), True),  # M over R at both
         ((10, 10, 1.9, 1.9), True),  # a hit in five is worth a fifth at least
         ((20, 26, 10, 11.5), True),  # six points at ranks 6 to 10 are worth one at most

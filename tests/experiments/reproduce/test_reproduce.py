@@ -35,24 +35,39 @@ def test_everything_runs_and_is_reported(quick: tuple[Path, CommandResult]) -> N
     assert (overall["PosRec"]["seeds"], overall["POP"]["seeds"]) == (2, 1)
     shared = summary["tables"][1]["rows"]["LDPE"]["recall@10"]
     assert shared == overall["PosRec"]["recall@10"]  # one job in two tables
-    assert {one["verdict"] for one in summary["claims"]} <= {"held", "did not hold", "unclear"}
+    assert {one["verdict"] for one in summary["claims"]} <= {
+        "held",
+        "did not hold",
+        "unclear",
+    }
 
 
-def test_the_report_has_every_part_and_its_figures(quick: tuple[Path, CommandResult]) -> None:
+def test_the_report_has_every_part_and_its_figures(
+    quick: tuple[Path, CommandResult],
+) -> None:
     folder = quick[0] / "out"
     text = (folder / "report.md").read_text()
     assert "it says nothing about the paper" in text
-    assert json.loads((folder / "summary.json").read_text())["datasets"]["demo"]["fingerprint"] in text
+    assert (
+        json.loads((folder / "summary.json").read_text())["datasets"]["demo"][
+            "fingerprint"
+        ]
+        in text
+    )
     for title in (one.title for one in EXPERIMENTS.values()):
         assert f"## {title}\n" in text
-    assert "| LDPE is the best encoding in PosRec | demo | R@10 | unclear | LDPE: " in text
+    assert (
+        "| LDPE is the best encoding in PosRec | demo | R@10 | unclear | LDPE: " in text
+    )
     shown = re.findall(r"^!\[[^]]+\]\((.*)\)$", text, re.MULTILINE)
     assert len(shown) == 4 + 2  # fixed and learned encodings
     assert sorted(shown) == [f"figures/{name}" for name in listed(folder / "figures")]
     tables = [block for block in text.split("\n\n") if block.startswith("| ")]
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
-    assert len(tables) == 1 + 2 * 5 - 1 + 1  # claims; rows and comparisons, none of lambda2 here; learned encodings
+    assert (
+        len(tables) == 1 + 2 * 5 - 1 + 1
+    )  # claims; rows and comparisons, none of lambda2 here; learned encodings
 
 
 @pytest.mark.process
@@ -61,7 +76,15 @@ def test_a_machine_that_only_runs_jobs_draws_and_tests_nothing(tmp_path: Path) -
     chain_shop(tmp_path / "made", seed=1, sessions=50)
     without = "matplotlib=None, polars=None, scipy=None, jinja2=None"
     code = f"import sys; sys.modules.update({without}); from posrec.cli import main; main()"
-    options = ("--data", tmp_path / "made" / "data", "--out", tmp_path / "out", "--minutes", 0, "--no-report")
+    options = (
+        "--data",
+        tmp_path / "made" / "data",
+        "--out",
+        tmp_path / "out",
+        "--minutes",
+        0,
+        "--no-report",
+    )
     done = own_process("reproduce", "all", *options, code=code)
     assert done.returncode == 0, done.stderr
     assert "0 of 127 trainings done" in done.stdout
@@ -92,7 +115,15 @@ def test_failures_are_shown_and_the_exit_code_says_so(
     for path in (tmp_path / "out" / "jobs").glob("demo_stamp_*encoding*"):
         path.unlink()
     monkeypatch.setattr(jobs, "fit_run", fails)
-    done = command("reproduce", "plug-in", "--out", tmp_path / "out", "--quick", "--quick-sessions", 500)
+    done = command(
+        "reproduce",
+        "plug-in",
+        "--out",
+        tmp_path / "out",
+        "--quick",
+        "--quick-sessions",
+        500,
+    )
     assert done.code == 1
     assert "2 trainings failed" in done.err
     text = (tmp_path / "out" / "report.md").read_text()
@@ -116,7 +147,9 @@ def test_missing_and_ambiguous_datasets_are_refused(tmp_path: Path) -> None:
 def test_a_report_without_any_result(tmp_path: Path, name: str, warns: bool) -> None:
     """A dataset that is named as one of the paper's and has other samples is reported."""
     (tmp_path / "made").mkdir()
-    data = chain_shop(tmp_path / "made", seed=1, sessions=50).path.rename(tmp_path / name)
+    data = chain_shop(tmp_path / "made", seed=1, sessions=50).path.rename(
+        tmp_path / name
+    )
     summary = reproduce("plug-in", [data], tmp_path / "out", minutes=0)
     assert (summary["jobs"]["missing"], summary["claims"]) == (12, [])
     text = (tmp_path / "out" / "report.md").read_text()

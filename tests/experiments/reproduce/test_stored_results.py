@@ -20,27 +20,41 @@ STORED = ROOT / "results" / "reproduction"
 
 def test_the_report_is_that_of_the_summary() -> None:
     summary = json.loads((STORED / "summary.json").read_text(encoding="utf-8"))
-    assert markdown_report(summary) == (STORED / "report.md").read_text(encoding="utf-8")
+    assert markdown_report(summary) == (STORED / "report.md").read_text(
+        encoding="utf-8"
+    )
     assert all((STORED / name).is_file() for name in summary["figures"])
 
 
 @pytest.mark.slow
-def test_metrics_average_to_the_rows_of_the_summary_and_ranks_give_the_metrics(tmp_path: Path) -> None:
+def test_metrics_average_to_the_rows_of_the_summary_and_ranks_give_the_metrics(
+    tmp_path: Path,
+) -> None:
     summary = json.loads((STORED / "summary.json").read_text(encoding="utf-8"))
     with tarfile.open(STORED / "jobs.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     assert len(list(tmp_path.glob("*.json"))) == summary["jobs"]["wanted"]
     for table in summary["tables"]:
         for row in EXPERIMENTS[table["experiment"]].rows:
-            results = [load_result(job, tmp_path) for job in jobs_of(row, table["dataset"], summary["seeds"])]
+            results = [
+                load_result(job, tmp_path)
+                for job in jobs_of(row, table["dataset"], summary["seeds"])
+            ]
             for metric in results[0].metrics:
                 mean = fmean(result.metrics[metric] for result in results)
-                assert table["rows"][row.label][metric][0] == pytest.approx(mean, abs=0.0051), row.label
+                assert table["rows"][row.label][metric][0] == pytest.approx(
+                    mean, abs=0.0051
+                ), row.label
             found = rank_metrics(torch.from_numpy(results[0].arrays()["ranks"]))
             for metric in METRICS:
-                assert 100 * found[metric] == pytest.approx(results[0].metrics[metric], abs=1e-4), row.label
+                assert 100 * found[metric] == pytest.approx(
+                    results[0].metrics[metric], abs=1e-4
+                ), row.label
 
 
 def test_results_are_small() -> None:
     """They are part of every clone."""
-    assert sum(path.stat().st_size for path in STORED.parent.rglob("*") if path.is_file()) < 5_000_000
+    assert (
+        sum(path.stat().st_size for path in STORED.parent.rglob("*") if path.is_file())
+        < 5_000_000
+    )

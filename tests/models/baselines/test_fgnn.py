@@ -16,8 +16,16 @@ from tests.models.checks import ITEMS, SESSIONS, sessions
 
 def make(**changes) -> FGNN:
     torch.manual_seed(3)
-    model = FGNN(ITEMS, replace(FGNNConfig(d=8, heads=3, layers=3, max_length=9), **changes)).double().eval()
-    for parameter in model.parameters():  # at d = 8 a deviation of 0.1 would leave next to nothing after three layers
+    model = (
+        FGNN(
+            ITEMS, replace(FGNNConfig(d=8, heads=3, layers=3, max_length=9), **changes)
+        )
+        .double()
+        .eval()
+    )
+    for parameter in (
+        model.parameters()
+    ):  # at d = 8 a deviation of 0.1 would leave next to nothing after three layers
         torch.nn.init.normal_(parameter, std=0.5)
     return model
 
@@ -35,18 +43,28 @@ def neighbourhood(session: list[int], anchors: bool) -> checks.Weights:
     return {pair: weight for pair, weight in weights.items() if weight}
 
 
-def attention_slowly(layer, nodes: dict[int, Tensor], weights: checks.Weights) -> dict[int, Tensor]:
+def attention_slowly(
+    layer, nodes: dict[int, Tensor], weights: checks.Weights
+) -> dict[int, Tensor]:
     matrices = layer.values.weight.chunk(layer.heads, dim=1)
     updated = {}
     for node in nodes:
         attended = torch.zeros_like(nodes[node])
         near = [other for other in nodes if (node, other) in weights]
         for head, matrix in enumerate(matrices):
-            vector = torch.cat([layer.of_nodes[0, head], layer.of_nodes[1, head], layer.of_weight[head : head + 1]])
+            vector = torch.cat(
+                [
+                    layer.of_nodes[0, head],
+                    layer.of_nodes[1, head],
+                    layer.of_weight[head : head + 1],
+                ]
+            )
             logits = []
             for other in near:
                 weight = torch.tensor([weights[node, other]], dtype=torch.float64)
-                logit = vector @ torch.cat([matrix @ nodes[node], matrix @ nodes[other], weight])
+                logit = vector @ torch.cat(
+                    [matrix @ nodes[node], matrix @ nodes[other], weight]
+                )
                 logits.append(logit if logit > 0 else 0.2 * logit)
             total = sum(logit.exp() for logit in logits)
             for logit, other in zip(logits, near, strict=True):
@@ -64,7 +82,8 @@ def gru_slowly(cell, x: Tensor, hidden: Tensor) -> Tensor:
 
 
 def slowly(model: FGNN, session: list[int]) -> Tensor:
-    nodes, weights = checks.look_up(model, session), neighbourhood(session, model.config.anchors)
+    nodes = checks.look_up(model, session)
+    weights = neighbourhood(session, model.config.anchors)
     for number, layer in enumerate(model.attention):
         if number:
             nodes = {item: vector.clamp(min=0) for item, vector in nodes.items()}
@@ -74,19 +93,31 @@ def slowly(model: FGNN, session: list[int]) -> Tensor:
     for _ in range(model.config.steps):
         query = gru_slowly(model.readout.cell, torch.cat([query, attended]), query)
         logits = [(vector @ query).exp() for vector in nodes.values()]
-        attended = sum(logit / sum(logits) * vector for logit, vector in zip(logits, nodes.values(), strict=True))
+        attended = sum(
+            logit / sum(logits) * vector
+            for logit, vector in zip(logits, nodes.values(), strict=True)
+        )
     return model.out.weight @ torch.cat([query, attended])
 
 
 @pytest.mark.parametrize("anchors", [False, True])
 @pytest.mark.parametrize(("layers", "steps"), [(1, 1), (3, 3), (2, 4)])
 def test_agrees_with_the_equations(anchors: bool, layers: int, steps: int) -> None:
-    checks.assert_agrees(make(anchors=anchors, layers=layers, steps=steps), slowly, SESSIONS, checks.FLOAT32)
+    checks.assert_agrees(
+        make(anchors=anchors, layers=layers, steps=steps),
+        slowly,
+        SESSIONS,
+        checks.FLOAT32,
+    )
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.booleans(), st.booleans())
-def test_any_batch_agrees_with_the_equations(batch: list[list[int]], anchors: bool, from_last: bool) -> None:
-    checks.assert_agrees(make(anchors=anchors, from_last=from_last), slowly, batch, checks.FLOAT32)
+def test_any_batch_agrees_with_the_equations(
+    batch: list[list[int]], anchors: bool, from_last: bool
+) -> None:
+    checks.assert_agrees(
+        make(anchors=anchors, from_last=from_last), slowly, batch, checks.FLOAT32
+    )
 
 
 def test_weights_of_a_session_by_hand() -> None:

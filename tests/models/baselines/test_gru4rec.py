@@ -35,15 +35,23 @@ def test_the_session_is_the_last_state(changes: dict) -> None:
             states = checks.gru_slowly(layer, states)
         if model.map is None:
             return states[-1]
-        return torch.stack([weights @ states[-1] for weights in model.map.weight]) + model.map.bias
+        return (
+            torch.stack([weights @ states[-1] for weights in model.map.weight])
+            + model.map.bias
+        )
 
     checks.assert_agrees(make(**changes), slowly, checks.WITH_UNKNOWN)
 
 
 def test_tied_models_have_one_table_and_others_two() -> None:
-    tied, untied = make(), make(tied=False)
+    tied = make()
+    untied = make(tied=False)
     assert tied.item_vectors().data_ptr() == tied.embedding.weight.data_ptr()
-    assert untied.item_vectors().data_ptr() == untied.out.weight.data_ptr() != untied.embedding.weight.data_ptr()
+    assert (
+        untied.item_vectors().data_ptr()
+        == untied.out.weight.data_ptr()
+        != untied.embedding.weight.data_ptr()
+    )
 
 
 @pytest.mark.parametrize("truncated", [True, False])

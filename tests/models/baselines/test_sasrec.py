@@ -18,28 +18,45 @@ from tests.models.checks import ITEMS, SESSIONS, sessions
 
 def make(**changes) -> SASRec:
     torch.manual_seed(3)
-    return SASRec(ITEMS, replace(SASRecConfig(d=8, heads=2, max_length=9), **changes)).double().eval()
+    return (
+        SASRec(ITEMS, replace(SASRecConfig(d=8, heads=2, max_length=9), **changes))
+        .double()
+        .eval()
+    )
 
 
 def normed(norm: nn.LayerNorm, x: Tensor) -> Tensor:
     centred = x - x.mean()
-    return centred / (centred.square().mean() + norm.eps).sqrt() * norm.weight + norm.bias
+    return (
+        centred / (centred.square().mean() + norm.eps).sqrt() * norm.weight + norm.bias
+    )
 
 
 def slowly(model: SASRec, session: list[int]) -> Tensor:
     """The last click's F: loops over clicks and heads, each click attends to those up to itself."""
-    length, d, heads = len(session), model.config.d, model.config.heads
-    positions = torch.arange(length)[None], torch.arange(length - 1, -1, -1)[None], torch.tensor([length])
+    length = len(session)
+    d = model.config.d
+    heads = model.config.heads
+    positions = (
+        torch.arange(length)[None],
+        torch.arange(length - 1, -1, -1)[None],
+        torch.tensor([length]),
+    )
     encoded = model.encoding(*positions)[0]
     bias = torch.zeros(heads, length, length)
     if model.config.encoding == "rpe":
         bias = model.encoding.attention_bias(*positions)[0]
     scale = math.sqrt(d) if model.config.scaled else 1.0
-    x = [scale * model.embedding.weight[item - 1] + encoded[place] for place, item in enumerate(session)]
+    x = [
+        scale * model.embedding.weight[item - 1] + encoded[place]
+        for place, item in enumerate(session)
+    ]
     for layer in model.layers:
         normal = [normed(layer.attention_norm, one) for one in x]
         projected = [layer.queries_keys_values.weight @ one for one in normal]
-        queries, keys, values = zip(*(one.view(3, heads, d // heads) for one in projected), strict=True)
+        queries, keys, values = zip(
+            *(one.view(3, heads, d // heads) for one in projected), strict=True
+        )
         for place in range(length):
             parts = []
             for head in range(heads):
@@ -48,11 +65,21 @@ def slowly(model: SASRec, session: list[int]) -> Tensor:
                     for other in range(place + 1)
                 ])  # fmt: skip
                 shares = logits.exp() / logits.exp().sum()
-                parts.append(sum(shares[other] * values[other][head] for other in range(place + 1)))
+                parts.append(
+                    sum(
+                        shares[other] * values[other][head]
+                        for other in range(place + 1)
+                    )
+                )
             x[place] = x[place] + torch.cat(parts)
         for place in range(length):
-            wide = layer.first.weight @ normed(layer.feed_forward_norm, x[place]) + layer.first.bias
-            x[place] = x[place] + layer.second.weight @ wide.clamp(min=0) + layer.second.bias
+            wide = (
+                layer.first.weight @ normed(layer.feed_forward_norm, x[place])
+                + layer.first.bias
+            )
+            x[place] = (
+                x[place] + layer.second.weight @ wide.clamp(min=0) + layer.second.bias
+            )
     return normed(model.norm, x[-1])
 
 
@@ -64,15 +91,27 @@ def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
     checks.assert_agrees(model, slowly, SESSIONS)
 
 
-@given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["lpe", "ldpe"]), st.integers(1, 3), st.booleans())
-def test_any_batch_agrees_with_the_equations(batch: list[list[int]], encoding: str, layers: int, scaled: bool) -> None:
-    checks.assert_agrees(make(encoding=encoding, layers=layers, scaled=scaled), slowly, batch)
+@given(
+    st.lists(sessions, min_size=1, max_size=4),
+    st.sampled_from(["lpe", "ldpe"]),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_any_batch_agrees_with_the_equations(
+    batch: list[list[int]], encoding: str, layers: int, scaled: bool
+) -> None:
+    checks.assert_agrees(
+        make(encoding=encoding, layers=layers, scaled=scaled), slowly, batch
+    )
 
 
 def test_a_click_does_not_attend_to_later_ones() -> None:
     """The layers' outputs for the first clicks do not depend on later clicks."""
-    model, seen = make(layers=3), []
-    model.layers[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model = make(layers=3)
+    seen = []
+    model.layers[1].register_forward_hook(
+        lambda module, inputs, output: seen.append(output)
+    )
     model.session_vectors(SessionBatch.of([[1, 2, 3]]))
     model.session_vectors(SessionBatch.of([[1, 2, 3, 4, 5]]))
     assert torch.allclose(seen[0], seen[1][:3], atol=1e-12)

@@ -16,14 +16,18 @@ from tests.models.checks import ITEMS, SESSIONS, sessions
 
 def make(**changes) -> SRGNN:
     torch.manual_seed(3)
-    return SRGNN(ITEMS, replace(SRGNNConfig(d=8, max_length=9), **changes)).double().eval()
+    return (
+        SRGNN(ITEMS, replace(SRGNNConfig(d=8, max_length=9), **changes)).double().eval()
+    )
 
 
 def slowly(model: SRGNN, session: list[int]) -> Tensor:
     """s_h of one session; Eq. (6) runs over the clicks one by one."""
     nodes = checks.look_up(model, session)
     for _ in range(model.config.steps):
-        nodes = checks.gated_graph_slowly(model.graph, nodes, checks.edges_with_anchors(session, model.config.anchors))
+        nodes = checks.gated_graph_slowly(
+            model.graph, nodes, checks.edges_with_anchors(session, model.config.anchors)
+        )
     last = nodes[session[-1]]
     whole = torch.zeros_like(last)
     for item in session:
@@ -36,19 +40,26 @@ def slowly(model: SRGNN, session: list[int]) -> Tensor:
 @pytest.mark.parametrize("anchors", [False, True])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_agrees_with_the_equations(anchors: bool, steps: int) -> None:
-    checks.assert_agrees(make(anchors=anchors, steps=steps), slowly, SESSIONS, checks.FLOAT32)
+    checks.assert_agrees(
+        make(anchors=anchors, steps=steps), slowly, SESSIONS, checks.FLOAT32
+    )
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.booleans())
-def test_any_batch_agrees_with_the_equations(batch: list[list[int]], anchors: bool) -> None:
+def test_any_batch_agrees_with_the_equations(
+    batch: list[list[int]], anchors: bool
+) -> None:
     checks.assert_agrees(make(anchors=anchors), slowly, batch, checks.FLOAT32)
 
 
 def test_a_repeated_click_weighs_as_often_as_it_was_made() -> None:
-    """a b and a b a b a b have the same nodes; only how often they were clicked, and the edge back, differ."""
+    """a b and a b a b a b have the same nodes; only how often they were clicked, and the edge back,
+    differ."""
     model = make()
     seen = []
-    model.join.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0][0, 8:]))
+    model.join.register_forward_hook(
+        lambda module, inputs, output: seen.append(inputs[0][0, 8:])
+    )
     model.session_vectors(SessionBatch.of([[5]]))
     model.session_vectors(SessionBatch.of([[5, 5, 5]]))
     with torch.no_grad():  # a loop's message is the node's own, so silence the graph to see the counts alone

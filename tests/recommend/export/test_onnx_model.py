@@ -22,7 +22,11 @@ onnx = pytest.importorskip("onnx")
 @pytest.fixture(params=["posrec", "posrec-plus"])
 def run_and_file(request: pytest.FixtureRequest) -> tuple[Path, Path]:
     """A run and its export, without and with a term for the session's own items."""
-    names = ("trained", "exported") if request.param == "posrec" else ("trained_plus", "exported_plus")
+    names = (
+        ("trained", "exported")
+        if request.param == "posrec"
+        else ("trained_plus", "exported_plus")
+    )
     run, file = map(request.getfixturevalue, names)
     return run, file
 
@@ -34,7 +38,11 @@ def test_the_file_has_metadata_and_k_is_optional(exported: Path) -> None:
     assert [one.name for one in session.get_inputs()] == ["items", "lengths"]
     assert [one.name for one in session.get_overridable_initializers()] == ["k"]
     about = session.get_modelmeta().custom_metadata_map
-    assert (about["model"], about["items"], about["max_length"]) == ("posrec", "30", "10")
+    assert (about["model"], about["items"], about["max_length"]) == (
+        "posrec",
+        "30",
+        "10",
+    )
     inputs = {"items": np.array([[1, 2]]), "lengths": np.array([2])}
     best, items = session.run(["top_scores", "top_items"], inputs)
     assert best.shape == items.shape == (1, 20)
@@ -43,9 +51,12 @@ def test_the_file_has_metadata_and_k_is_optional(exported: Path) -> None:
 def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> None:
     trained, exported = run_and_file
     run = load_run(trained)
-    by_torch, by_onnx = Recommender(run), Recommender(run, scorer=OnnxModel(exported))
+    by_torch = Recommender(run)
+    by_onnx = Recommender(run, scorer=OnnxModel(exported))
     sessions = [["i1", "i2"], ["i7", "x", "i7"], ["x"], [f"i{n}" for n in range(25)]]
-    assert_alike(by_torch.recommend(sessions, k=5), by_onnx.recommend(sessions, k=5), within=1e-4)
+    assert_alike(
+        by_torch.recommend(sessions, k=5), by_onnx.recommend(sessions, k=5), within=1e-4
+    )
     assert by_onnx.explain(["i1", "i2"], "i3").parts
 
 
@@ -61,32 +72,58 @@ def spoil_term(proto) -> None:
     for node in proto.graph.node:
         for kind in (node.input, node.output):
             kind[:] = ["raised" if name == "own_raised" else name for name in kind]
-    proto.graph.node.append(onnx.helper.make_node("Identity", ["own_products"], ["own_raised"]))
+    proto.graph.node.append(
+        onnx.helper.make_node("Identity", ["own_products"], ["own_raised"])
+    )
 
 
 @pytest.mark.parametrize(
-    ("run", "file", "spoil"), [("trained", "exported", spoil_table), ("trained_plus", "exported_plus", spoil_term)]
+    ("run", "file", "spoil"),
+    [
+        ("trained", "exported", spoil_table),
+        ("trained_plus", "exported_plus", spoil_term),
+    ],
 )
 def test_a_file_with_other_scores_is_not_kept(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, file: str, spoil
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run: str,
+    file: str,
+    spoil,
 ) -> None:
     proto = onnx.load(request.getfixturevalue(file))
     spoil(proto)
-    monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
-    with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
-        onnx_model.export_onnx(load_run(request.getfixturevalue(run)), tmp_path / "out.onnx")
+    monkeypatch.setattr(
+        onnx_model, "as_onnx", lambda model, run: proto.SerializeToString()
+    )
+    with pytest.raises(
+        RunFailed, match=r"was not written: its scores differ from torch's by up to"
+    ):
+        onnx_model.export_onnx(
+            load_run(request.getfixturevalue(run)), tmp_path / "out.onnx"
+        )
     assert listed(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        *((name, {}) if name == "narm" else slowly(name, {}) for name, spec in MODELS.items() if spec.is_trained),
-        slowly("posrec", {"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2}),
+        *(
+            (name, {}) if name == "narm" else slowly(name, {})
+            for name, spec in MODELS.items()
+            if spec.is_trained
+        ),
+        slowly(
+            "posrec",
+            {"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2},
+        ),
         slowly("posrec", {"encoding": "dpe", "max_length": 1}),
     ],
 )
-def test_every_trained_model_is_exported(tmp_path: Path, name: str, settings: dict) -> None:
+def test_every_trained_model_is_exported(
+    tmp_path: Path, name: str, settings: dict
+) -> None:
     """Also recurrent layers, which torch's newer exporter would unroll for one length."""
     torch.manual_seed(0)
     model = MODELS[name].build(40, MODELS[name].config(**settings))
@@ -94,8 +131,12 @@ def test_every_trained_model_is_exported(tmp_path: Path, name: str, settings: di
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
-def test_unexportable_runs_are_input_errors(trained: Path, counted: Path, exported: Path, tmp_path: Path) -> None:
-    assert "pop is a counting model" in refused("export", counted, "--onnx", tmp_path / "out.onnx")
+def test_unexportable_runs_are_input_errors(
+    trained: Path, counted: Path, exported: Path, tmp_path: Path
+) -> None:
+    assert "pop is a counting model" in refused(
+        "export", counted, "--onnx", tmp_path / "out.onnx"
+    )
     assert "exists already" in refused("export", trained, "--onnx", exported)
     assert listed(tmp_path) == []
 

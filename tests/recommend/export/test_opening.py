@@ -1,4 +1,5 @@
-"""Opening a run: every way of serving it recommends the same, and one that gives useless answers is refused."""
+"""Opening a run: every way of serving it recommends the same, and one that gives useless answers is
+refused."""
 
 import json
 import shutil
@@ -29,7 +30,11 @@ def change_json(name: str, change: Callable[[dict], object]) -> Callable[[Path],
 
 def no_numbers(run: Path) -> None:
     tensors, about = load_tensors(run / WEIGHTS)
-    save_tensors(run / WEIGHTS, {name: torch.full_like(one, torch.nan) for name, one in tensors.items()}, about)
+    save_tensors(
+        run / WEIGHTS,
+        {name: torch.full_like(one, torch.nan) for name, one in tensors.items()},
+        about,
+    )
 
 
 USELESS = {
@@ -38,7 +43,10 @@ USELESS = {
         change_json("config.json", lambda c: c.update(lambda1=1e300)),
         "a score that is not finite",
     ),
-    "an id that is null": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, None)), "item 5 is None"),
+    "an id that is null": (
+        change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, None)),
+        "item 5 is None",
+    ),
 }
 
 
@@ -53,7 +61,10 @@ def test_commands_refuse_a_useless_run(run: Path, tmp_path: Path, how: str) -> N
     damage(run)
     update_checksums(run)  # its files belong together: only what they hold is useless
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
-    for words in (("score", run, sessions, tmp_path / "out.jsonl"), ("recommend", run, "i1", "i2")):
+    for words in (
+        ("score", run, sessions, tmp_path / "out.jsonl"),
+        ("recommend", run, "i1", "i2"),
+    ):
         done = command(*words)
         assert done.code in (1, 2)
         assert reason in done.err
@@ -61,25 +72,45 @@ def test_commands_refuse_a_useless_run(run: Path, tmp_path: Path, how: str) -> N
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_items_that_occur_twice_are_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_that_occur_twice_are_refused(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recommender = Recommender(load_run(trained), "cpu")
-    monkeypatch.setattr(recommender.ranker, "rank", lambda queries: [[(3, 2.0), (3, 1.0)]] * len(queries))
+    monkeypatch.setattr(
+        recommender.ranker,
+        "rank",
+        lambda queries: [[(3, 2.0), (3, 1.0)]] * len(queries),
+    )
     with pytest.raises(RunFailed, match="items that are not distinct, or do not exist"):
         try_out(recommender)
 
 
 def test_every_way_of_serving_recommends_the_same(
-    trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained_plus: Path,
+    exported_plus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("faiss")
     pytest.importorskip("onnxruntime")
     with_export(trained_plus, exported_plus, tmp_path / "onnx, exact")
     both = with_export(trained_plus, exported_plus, tmp_path / "onnx, faiss", TWO_LISTS)
-    outputs = {output.name for output in OnnxModel(both / "network.onnx").session.get_outputs()}
-    assert outputs == {"session_vectors", *OWN_OUTPUTS}  # the search takes the products with the items
-    monkeypatch.setattr("posrec.recommend.export.onnx_model.LARGEST_ONNX_FILE", 0)  # the model is too large for a file
-    index = with_export(trained_plus, exported_plus, tmp_path / "torch, faiss", TWO_LISTS)
-    assert [path.name for path in index.iterdir() if path.stem in ("network", "items")] == ["items.faiss"]
+    outputs = {
+        output.name for output in OnnxModel(both / "network.onnx").session.get_outputs()
+    }
+    assert outputs == {
+        "session_vectors",
+        *OWN_OUTPUTS,
+    }  # the search takes the products with the items
+    monkeypatch.setattr(
+        "posrec.recommend.export.onnx_model.LARGEST_ONNX_FILE", 0
+    )  # the model is too large for a file
+    index = with_export(
+        trained_plus, exported_plus, tmp_path / "torch, faiss", TWO_LISTS
+    )
+    assert [
+        path.name for path in index.iterdir() if path.stem in ("network", "items")
+    ] == ["items.faiss"]
     shutil.copytree(trained_plus, tmp_path / "torch, exact")
     sessions = [["i1", "i2"], ["i7", "i9", "i7"], [f"i{n}" for n in range(15)]]
     expected = Recommender(load_run(trained_plus), "cpu").recommend(sessions, k=6)

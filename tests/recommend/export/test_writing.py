@@ -1,4 +1,5 @@
-"""The export of a run: training writes it, `posrec export` adds it, and everything that opens the run uses it."""
+"""The export of a run: training writes it, `posrec export` adds it, and everything that opens the
+run uses it."""
 
 import json
 import shutil
@@ -30,8 +31,12 @@ def copy(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick_export(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The network of the trained run is that of its ONNX file: to export it again would take seconds."""
-    monkeypatch.setattr("posrec.recommend.export.writing.checked_onnx", lambda run: (exported.read_bytes(), 0.0))
+    """The network of the trained run is that of its ONNX file: to export it again would take
+    seconds."""
+    monkeypatch.setattr(
+        "posrec.recommend.export.writing.checked_onnx",
+        lambda run: (exported.read_bytes(), 0.0),
+    )
 
 
 def about_the_export(progress: RecordingProgress) -> list[str]:
@@ -52,12 +57,28 @@ def assert_same_answers(run: Path) -> None:
     rec = open_recommender(run)
     assert rec.uses_onnx
     by_torch = Recommender.load(run, "cpu")
-    assert_alike(rec.recommend(SESSIONS, 5), by_torch.recommend(SESSIONS, 5), within=1e-3)
+    assert_alike(
+        rec.recommend(SESSIONS, 5), by_torch.recommend(SESSIONS, 5), within=1e-3
+    )
 
 
-def test_training_writes_the_export_as_its_last_step(small: PreparedDataset, tmp_path: Path) -> None:
-    settings = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
-    done = command("train", small.path, "--model", "stamp", "--out", tmp_path / "run", "--device", "cpu", *settings)
+def test_training_writes_the_export_as_its_last_step(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    settings = [
+        word for name, value in TINY.items() for word in ("--set", f"{name}={value}")
+    ]
+    done = command(
+        "train",
+        small.path,
+        "--model",
+        "stamp",
+        "--out",
+        tmp_path / "run",
+        "--device",
+        "cpu",
+        *settings,
+    )
     assert done.code == 0, done.err
     assert "exported for serving in" in done.err.splitlines()[-1]
     assert exported_files(tmp_path / "run") == [NETWORK, ITEMS]
@@ -66,7 +87,9 @@ def test_training_writes_the_export_as_its_last_step(small: PreparedDataset, tmp
 
 def test_the_command_adds_the_export(copy: Path, quick_export: None) -> None:
     done = command("export", copy)
-    assert (done.code, "Added the export for serving" in done.out) == (0, True), done.err
+    assert (done.code, "Added the export for serving" in done.out) == (0, True), (
+        done.err
+    )
     assert exported_files(copy) == [NETWORK, ITEMS]
     assert_same_answers(copy)
     assert "pass --overwrite" in refused("export", copy)
@@ -78,7 +101,11 @@ def test_a_damaged_export_is_refused_by_every_command(
 ) -> None:
     run = Path(shutil.copytree(trained_with_index, tmp_path / "run"))
     (run / name).write_bytes((run / name).read_bytes()[:-10])
-    for line in (("recommend", run, "i3"), ("evaluate", run, small.path), ("export", run, "--overwrite")):
+    for line in (
+        ("recommend", run, "i3"),
+        ("evaluate", run, small.path),
+        ("export", run, "--overwrite"),
+    ):
         assert f"{run / name} does not match checksums.json" in refused(*line)
 
 
@@ -88,7 +115,10 @@ def fail(*_: object) -> bytes:
 
 @pytest.mark.parametrize("absent", ["onnx", "onnxruntime", None])
 def test_a_model_that_can_t_be_exported_is_trained_as_before(
-    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str | None
+    small: PreparedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    absent: str | None,
 ) -> None:
     reason = "(no such operator)"
     if absent:
@@ -104,16 +134,21 @@ def test_a_model_that_can_t_be_exported_is_trained_as_before(
     assert command("recommend", run.path, "i3").code == 0
 
 
-def test_a_run_with_an_export_needs_no_onnx_runtime(trained_with_export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_an_export_needs_no_onnx_runtime(
+    trained_with_export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     rec = open_recommender(trained_with_export)
     assert not rec.uses_onnx
     assert items_of(rec.recommend(["i3"], 3)) == [
-        one.item for one in Recommender.load(trained_with_export, "cpu").recommend(["i3"], 3)
+        one.item
+        for one in Recommender.load(trained_with_export, "cpu").recommend(["i3"], 3)
     ]
 
 
-def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, tmp_path: Path) -> None:
+def test_a_counting_model_has_no_export(
+    counted: Path, small: PreparedDataset, tmp_path: Path
+) -> None:
     progress = RecordingProgress()
     run, _ = fit_run(small, "pop", tmp_path / "run", {}, "cpu", progress=progress)
     assert (about_the_export(progress), exported_files(run.path)) == ([], [])
@@ -121,10 +156,15 @@ def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, t
     assert command("recommend", counted, "i3").err == ""
 
 
-def test_a_large_catalogue_has_an_index(copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_catalogue_has_an_index(
+    copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("faiss")
     monkeypatch.setattr("posrec.recommend.rank.faiss_search.LARGE", 29)
-    for index, files in (("exact", [NETWORK, ITEMS]), ("auto", [NETWORK, ITEMS, INDEX])):
+    for index, files in (
+        ("exact", [NETWORK, ITEMS]),
+        ("auto", [NETWORK, ITEMS, INDEX]),
+    ):
         settings = ["--set", f"index={index}", "--set", "lists=2", "--set", "probes=2"]
         done = command("export", copy, "--overwrite", *settings)
         assert (done.code, exported_files(copy)) == (0, files), done.err
@@ -135,15 +175,22 @@ def test_a_large_catalogue_has_an_index(copy: Path, quick_export: None, monkeypa
     assert done.code == 0
     assert "the export has no index" in done.err
     assert exported_files(copy) == [NETWORK, ITEMS]
-    assert "posrec[scale]" in refused("export", copy, "--overwrite", "--set", "index=faiss")
+    assert "posrec[scale]" in refused(
+        "export", copy, "--overwrite", "--set", "index=faiss"
+    )
     assert exported_files(copy) == [NETWORK, ITEMS]
 
 
-def test_saving_a_recommender_writes_the_export(trained: Path, quick_export: None, tmp_path: Path) -> None:
+def test_saving_a_recommender_writes_the_export(
+    trained: Path, quick_export: None, tmp_path: Path
+) -> None:
     rec = posrec.Recommender.load(trained, "cpu")
     rec.save(tmp_path / "with")
     rec.save(tmp_path / "without", export=False)
     assert exported_files(tmp_path / "with") == [NETWORK, ITEMS]
     assert exported_files(tmp_path / "without") == []
     assert_same_answers(tmp_path / "with")
-    assert load_run(tmp_path / "with").fingerprint == load_run(tmp_path / "without").fingerprint
+    assert (
+        load_run(tmp_path / "with").fingerprint
+        == load_run(tmp_path / "without").fingerprint
+    )

@@ -1,4 +1,5 @@
-"""`posrec score`: every input and output format, whole files only, chunks, Ray, and errors that name the line."""
+"""`posrec score`: every input and output format, whole files only, chunks, Ray, and errors that
+name the line."""
 
 import gzip
 import json
@@ -17,31 +18,74 @@ from posrec.io.executor import Cluster, ThisProcess
 from posrec.recommend.files import session_file
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from tests.helpers import RecordingProgress, command, items_of, listed, packed, refused, write_lines
+from tests.helpers import (
+    RecordingProgress,
+    command,
+    items_of,
+    listed,
+    packed,
+    refused,
+    write_lines,
+)
 
-LINES = ['{"session": ["a", "b"], "id": "first"}', "", '["x", "c"]', '{"session": ["f"], "id": 7}']
+LINES = [
+    '{"session": ["a", "b"], "id": "first"}',
+    "",
+    '["x", "c"]',
+    '{"session": ["f"], "id": 7}',
+]
 # a b: 2 4 11 0.5 4 without the allowed; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
 DENY = ["e"]
 ANSWERS = [
-    {"id": "first", "items": ["c", "b"], "scores": [11.0, 4.0], "unknown": [], "popular": False},
-    {"id": 3, "items": ["d", "b"], "scores": [6.0, 2.0], "unknown": ["x"], "popular": False},
-    {"id": 7, "items": ["b", "d"], "scores": [9.0, 7.0], "unknown": ["f"], "popular": True},
+    {
+        "id": "first",
+        "items": ["c", "b"],
+        "scores": [11.0, 4.0],
+        "unknown": [],
+        "popular": False,
+    },
+    {
+        "id": 3,
+        "items": ["d", "b"],
+        "scores": [6.0, 2.0],
+        "unknown": ["x"],
+        "popular": False,
+    },
+    {
+        "id": 7,
+        "items": ["b", "d"],
+        "scores": [9.0, 7.0],
+        "unknown": ["f"],
+        "popular": True,
+    },
 ]
 
 
 def lines_of(path: Path) -> list[dict]:
     data = path.read_bytes()
-    return [json.loads(line) for line in (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()]
+    return [
+        json.loads(line)
+        for line in (
+            gzip.decompress(data) if path.suffix == ".gz" else data
+        ).splitlines()
+    ]
 
 
 def score(shop: Recommender, source: Path, out: Path, **options):
-    options = {"executor": ThisProcess(), "progress": RecordingProgress(), "deny": DENY, **options}
+    options = {
+        "executor": ThisProcess(),
+        "progress": RecordingProgress(),
+        "deny": DENY,
+        **options,
+    }
     return score_file(lambda: shop, source, out, 2, **options)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".ndjson.zst"])
 @pytest.mark.parametrize("out", ["answers.jsonl", "answers.ndjson.gz"])
-def test_lines_to_lines(shop: Recommender, tmp_path: Path, ending: str, out: str) -> None:
+def test_lines_to_lines(
+    shop: Recommender, tmp_path: Path, ending: str, out: str
+) -> None:
     plain = "".join(line + "\n" for line in LINES).encode()
     compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(ending).suffix)
     (tmp_path / f"in{ending}").write_bytes(packed(plain, compression))
@@ -53,18 +97,29 @@ def test_lines_to_lines(shop: Recommender, tmp_path: Path, ending: str, out: str
 def test_lines_to_parquet(shop: Recommender, tmp_path: Path) -> None:
     score(shop, write_lines(tmp_path / "in.jsonl", LINES), tmp_path / "out.parquet")
     frame = pl.read_parquet(tmp_path / "out.parquet")
-    assert frame.to_dicts() == [{**answer, "id": str(answer["id"])} for answer in ANSWERS]
+    assert frame.to_dicts() == [
+        {**answer, "id": str(answer["id"])} for answer in ANSWERS
+    ]
     assert frame.schema["scores"] == pl.List(pl.Float32)
 
 
 @pytest.mark.parametrize("ids", [["first", "2", "3"], [10, 20, 30], None])
 def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) -> None:
-    columns = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]} | ({"id": ids} if ids else {})
+    columns = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]} | (
+        {"id": ids} if ids else {}
+    )
     pl.DataFrame(columns).write_parquet(tmp_path / "in.parquet")
     for out in ("out.parquet", "out.jsonl"):
         score(shop, tmp_path / "in.parquet", tmp_path / out)
-    wanted = [{**answer, "id": own} for answer, own in zip(ANSWERS, ids or [1, 2, 3], strict=True)]
-    assert pl.read_parquet(tmp_path / "out.parquet").to_dicts() == lines_of(tmp_path / "out.jsonl") == wanted
+    wanted = [
+        {**answer, "id": own}
+        for answer, own in zip(ANSWERS, ids or [1, 2, 3], strict=True)
+    ]
+    assert (
+        pl.read_parquet(tmp_path / "out.parquet").to_dicts()
+        == lines_of(tmp_path / "out.jsonl")
+        == wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +133,9 @@ def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) ->
         ('["a", 1.5]', "whole number, not 1.5"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_left(shop: Recommender, tmp_path: Path, line: str, fault: str) -> None:
+def test_a_bad_line_is_named_and_nothing_is_left(
+    shop: Recommender, tmp_path: Path, line: str, fault: str
+) -> None:
     source = write_lines(tmp_path / "in.jsonl", ['["a"]', '["b"]', line, '["c"]'])
     with pytest.raises(InputError, match=f"line 3: .*{fault}"):
         score(shop, source, tmp_path / "out.jsonl")
@@ -87,11 +144,13 @@ def test_a_bad_line_is_named_and_nothing_is_left(shop: Recommender, tmp_path: Pa
 
 def test_unusable_files_are_input_errors(shop: Recommender, tmp_path: Path) -> None:
     good = write_lines(tmp_path / "in.jsonl", LINES)
-    blank, cut = write_lines(tmp_path / "blank.jsonl", [""]), tmp_path / "cut.jsonl.gz"
+    blank = write_lines(tmp_path / "blank.jsonl", [""])
+    cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(b'["a"]\n' * 5000)[:-20])
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(b'["a"]\n["\xff"]\n')
-    other, missing = tmp_path / "other.parquet", tmp_path / "missing.parquet"
+    other = tmp_path / "other.parquet"
+    missing = tmp_path / "missing.parquet"
     pl.DataFrame({"session": ["a"]}).write_parquet(other)
     pl.DataFrame({"session": [["a"], [None]]}).write_parquet(missing)
     before = listed(tmp_path)
@@ -112,8 +171,11 @@ def test_unusable_files_are_input_errors(shop: Recommender, tmp_path: Path) -> N
     assert good.read_text().splitlines() == LINES
 
 
-def test_an_output_is_overwritten_only_if_asked_and_only_on_success(shop: Recommender, tmp_path: Path) -> None:
-    good, bad = write_lines(tmp_path / "in.jsonl", LINES), write_lines(tmp_path / "bad.jsonl", ['["a"]', "{"])
+def test_an_output_is_overwritten_only_if_asked_and_only_on_success(
+    shop: Recommender, tmp_path: Path
+) -> None:
+    good = write_lines(tmp_path / "in.jsonl", LINES)
+    bad = write_lines(tmp_path / "bad.jsonl", ['["a"]', "{"])
     (tmp_path / "out.jsonl").write_text("before")
     with pytest.raises(InputError):
         score(shop, bad, tmp_path / "out.jsonl", overwrite=True)
@@ -125,7 +187,10 @@ def test_an_output_is_overwritten_only_if_asked_and_only_on_success(shop: Recomm
 
 # In many chunks, here and on a real Ray of two processes.
 
-SESSIONS = [[f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2] for number in range(100)]
+SESSIONS = [
+    [f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2]
+    for number in range(100)
+]
 SESSIONS[50] = ["x"]
 
 
@@ -136,7 +201,9 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write_lines(tmp_path / "in.jsonl", [json.dumps(session) for session in SESSIONS])
+    return write_lines(
+        tmp_path / "in.jsonl", [json.dumps(session) for session in SESSIONS]
+    )
 
 
 def score_chunks(open_run, source: Path, out: Path, **options):
@@ -145,7 +212,11 @@ def score_chunks(open_run, source: Path, out: Path, **options):
 
 
 def rows_of(path: Path) -> list[dict]:
-    return (pl.read_parquet(path) if path.suffix == ".parquet" else pl.scan_ndjson(path).collect()).to_dicts()
+    return (
+        pl.read_parquet(path)
+        if path.suffix == ".parquet"
+        else pl.scan_ndjson(path).collect()
+    ).to_dicts()
 
 
 @pytest.mark.usefixtures("_small_chunks")
@@ -154,17 +225,25 @@ def rows_of(path: Path) -> list[dict]:
 def test_chunks_are_answered_as_all_sessions_together(
     trained: Path, tmp_path: Path, source: Path, out: str, kind: str
 ) -> None:
-    pl.DataFrame({"session": SESSIONS}).write_parquet(tmp_path / "in.parquet", row_group_size=40)
+    pl.DataFrame({"session": SESSIONS}).write_parquet(
+        tmp_path / "in.parquet", row_group_size=40
+    )
     progress = RecordingProgress()
     open_run = partial(Recommender.load, trained)
     counts = score_chunks(open_run, tmp_path / kind, tmp_path / out, progress=progress)
     total = source.stat().st_size if kind == "in.jsonl" else len(SESSIONS)
     moves = [(done, whole) for _, done, whole in progress.moves]
-    assert (len(moves) >= 7, moves == sorted(moves), moves[-1]) == (True, True, (total, total))
+    assert (len(moves) >= 7, moves == sorted(moves), moves[-1]) == (
+        True,
+        True,
+        (total, total),
+    )
     rows = rows_of(tmp_path / out)
     answers = Recommender.load(trained).recommend(SESSIONS, 4)
     assert [row["items"] for row in rows] == list(map(items_of, answers))
-    assert [str(row["id"]) for row in rows] == [str(number) for number in range(1, len(SESSIONS) + 1)]
+    assert [str(row["id"]) for row in rows] == [
+        str(number) for number in range(1, len(SESSIONS) + 1)
+    ]
     assert counts == {"sessions": 100, "unknown": 1, "popular": 1}
     assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]
 
@@ -185,12 +264,15 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
 ) -> None:
     (tmp_path / "run").symlink_to(trained)
     for out in ("out.jsonl", "out.parquet"):
-        here = score_chunks(partial(Recommender.load, trained), source, tmp_path / "here" / out)
+        here = score_chunks(
+            partial(Recommender.load, trained), source, tmp_path / "here" / out
+        )
         open_run = partial(killed_once, tmp_path / f"killed-{out}")
         counts = score_chunks(open_run, source, tmp_path / out, executor=cluster)
         assert (tmp_path / f"killed-{out}").exists()
         expected = [  # sums may be taken in another order
-            {**row, "scores": pytest.approx(row["scores"], rel=1e-5)} for row in rows_of(tmp_path / "here" / out)
+            {**row, "scores": pytest.approx(row["scores"], rel=1e-5)}
+            for row in rows_of(tmp_path / "here" / out)
         ]
         assert rows_of(tmp_path / out) == expected
         assert counts == here
@@ -200,17 +282,23 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
 # Through the command.
 
 
-def test_the_command_refuses_options_of_another_engine(trained: Path, tmp_path: Path, source: Path) -> None:
+def test_the_command_refuses_options_of_another_engine(
+    trained: Path, tmp_path: Path, source: Path
+) -> None:
     for option, value, words in (
         ("--engine", "spark", "choose local or ray"),
         ("--address", "auto", "add --engine ray"),
         ("--workers", 2, "add --engine ray"),
     ):
-        assert words in refused("score", trained, source, tmp_path / "other.jsonl", option, value)
+        assert words in refused(
+            "score", trained, source, tmp_path / "other.jsonl", option, value
+        )
 
 
 def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]', '{"session": ["x"], "id": 5}'])
+    source = write_lines(
+        tmp_path / "in.jsonl", ['["i1", "i2"]', '{"session": ["x"], "id": 5}']
+    )
     done = command("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
     assert done.code == 0, done.err
     for words in ("2 sessions in", "Skipped 1 click", "1 session had no known item"):
@@ -221,25 +309,50 @@ def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
     assert first["items"] == items_of(answer)
     assert first["scores"] == pytest.approx([one.score for one in answer], rel=1e-6)
     assert (second["id"], second["popular"], len(second["items"])) == (5, True, 4)
-    assert "pass --overwrite" in refused("score", trained, source, tmp_path / "out.jsonl")
+    assert "pass --overwrite" in refused(
+        "score", trained, source, tmp_path / "out.jsonl"
+    )
 
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """The trained run with columns: item i5 has the brand b2, the price 5, and is not for sale. i25 to i29 are new."""
+    """The trained run with columns: item i5 has the brand b2, the price 5, and is not for sale. i25
+    to i29 are new."""
     rec = Recommender.load(trained)
     numbers = [int(item[1:]) for item in rec.vocabulary.ids]
     rec.vocabulary.columns.update(
-        brand=[f"b{n % 3}" for n in numbers], price=[str(n) for n in numbers], sale=[n % 2 == 0 for n in numbers]
+        brand=[f"b{n % 3}" for n in numbers],
+        price=[str(n) for n in numbers],
+        sale=[n % 2 == 0 for n in numbers],
     )
     rec.run = replace(rec.run, popularity=rec.run.popularity * (np.array(numbers) < 25))
     rec.save(tmp_path / "run", export=False)
     return tmp_path / "run"
 
 
-def test_the_options_of_the_command_are_those_of_the_recommender(run: Path, tmp_path: Path) -> None:
-    options = ["--filter", "brand=b0,b1", "--filter", "price<=25", "--filter", "price>=2"]
-    options += ["--pin", "i7", "--boost", "brand=b1:3.5", "--diversify", "0.5", "--fields", "brand,price", "-k", "6"]
+def test_the_options_of_the_command_are_those_of_the_recommender(
+    run: Path, tmp_path: Path
+) -> None:
+    options = [
+        "--filter",
+        "brand=b0,b1",
+        "--filter",
+        "price<=25",
+        "--filter",
+        "price>=2",
+    ]
+    options += [
+        "--pin",
+        "i7",
+        "--boost",
+        "brand=b1:3.5",
+        "--diversify",
+        "0.5",
+        "--fields",
+        "brand,price",
+        "-k",
+        "6",
+    ]
     rules = {
         "filter": {"brand": ["b0", "b1"], "price": {"min": 2, "max": 25}},
         "pin": ["i7"],
@@ -251,7 +364,9 @@ def test_the_options_of_the_command_are_those_of_the_recommender(run: Path, tmp_
     shown = command("recommend", run, "i1", "i2", *options, "--json")
     answer = json.loads(json.dumps(expected.as_json()))
     for one in answer["items"]:
-        one["score"] = pytest.approx(one["score"], abs=1e-4)  # a search adds up the products in another order
+        one["score"] = pytest.approx(
+            one["score"], abs=1e-4
+        )  # a search adds up the products in another order
     assert json.loads(shown.out) == answer
     source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
     for out in ("out.jsonl", "out.parquet"):
@@ -270,20 +385,62 @@ def test_the_options_of_the_command_are_those_of_the_recommender(run: Path, tmp_
 
 
 def test_what_is_left_out_and_what_is_new(run: Path, tmp_path: Path) -> None:
-    options = ["--exclude", "current", "--filter", "price>1", "--filter", "price!=7,9", "--filter", "price<29"]
-    options += ["--filter", "sale=True", "--filter", "brand!=b1", "--diversify", "brand:3", "--explore", "0.4"]
-    shown = json.loads(command("recommend", run, "i5", "i6", *options, "-k", 5, "--fields", "sale", "--json").out)
+    options = [
+        "--exclude",
+        "current",
+        "--filter",
+        "price>1",
+        "--filter",
+        "price!=7,9",
+        "--filter",
+        "price<29",
+    ]
+    options += [
+        "--filter",
+        "sale=True",
+        "--filter",
+        "brand!=b1",
+        "--diversify",
+        "brand:3",
+        "--explore",
+        "0.4",
+    ]
+    shown = json.loads(
+        command(
+            "recommend",
+            run,
+            "i5",
+            "i6",
+            *options,
+            "-k",
+            5,
+            "--fields",
+            "sale",
+            "--json",
+        ).out
+    )
     found = [one["item"] for one in shown["items"]]
     left = {n for n in range(2, 29, 2) if n % 3 != 1 and n != 6}
     assert (len(found), {int(item[1:]) for item in found} <= left) == (5, True)
-    assert [one["item"] for one in shown["items"] if one.get("explored")] == ["i26"]  # i28 is of brand b1
+    assert [one["item"] for one in shown["items"] if one.get("explored")] == [
+        "i26"
+    ]  # i28 is of brand b1
     assert all(one["fields"] == {"sale": True} for one in shown["items"])
     assert " new" in command("recommend", run, "i5", "i6", *options, "-k", 5).out
     source = write_lines(tmp_path / "in.jsonl", ['["i5", "i6"]'])
     for out in ("out.jsonl", "out.parquet"):
-        assert command("score", run, source, tmp_path / out, *options, "-k", 5).code == 0
-    (line,), (row,) = lines_of(tmp_path / "out.jsonl"), pl.read_parquet(tmp_path / "out.parquet").to_dicts()
-    assert (line["items"], line["explored"]) == (row["items"], row["explored"]) == (found, ["i26"])
+        assert (
+            command("score", run, source, tmp_path / out, *options, "-k", 5).code == 0
+        )
+    (line,), (row,) = (
+        lines_of(tmp_path / "out.jsonl"),
+        pl.read_parquet(tmp_path / "out.parquet").to_dicts(),
+    )
+    assert (
+        (line["items"], line["explored"])
+        == (row["items"], row["explored"])
+        == (found, ["i26"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -298,5 +455,7 @@ def test_what_is_left_out_and_what_is_new(run: Path, tmp_path: Path) -> None:
         ("--boost", "brand:2", "must be COLUMN=VALUE:FACTOR"),
     ],
 )
-def test_wrong_options_have_a_plain_message(trained: Path, option: str, value: str, message: str) -> None:
+def test_wrong_options_have_a_plain_message(
+    trained: Path, option: str, value: str, message: str
+) -> None:
     assert message in refused("recommend", trained, "i1", option, *value.split(" "))

@@ -1,4 +1,5 @@
-"""The faiss index: its recall, its settings, its file, and that the server uses it once it is built."""
+"""The faiss index: its recall, its settings, its file, and that the server uses it once it is
+built."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,13 @@ import torch
 
 from posrec.errors import InputError
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.rank.faiss_search import FaissSearch, IndexSettings, build, likely_sessions, parse_index
+from posrec.recommend.rank.faiss_search import (
+    FaissSearch,
+    IndexSettings,
+    build,
+    likely_sessions,
+    parse_index,
+)
 from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
@@ -24,15 +31,21 @@ TABLE, SESSIONS = clusters(20_000)
 def counted_recall(search: FaissSearch) -> float:
     """By sorting all scores."""
     hits = 0
-    for session, ((_, columns), _) in zip(SESSIONS, search.search(SESSIONS, [20] * len(SESSIONS)), strict=True):
-        hits += len(set(np.argsort(-(TABLE @ session))[:20].tolist()) & set(columns.tolist()))
+    for session, ((_, columns), _) in zip(
+        SESSIONS, search.search(SESSIONS, [20] * len(SESSIONS)), strict=True
+    ):
+        hits += len(
+            set(np.argsort(-(TABLE @ session))[:20].tolist()) & set(columns.tolist())
+        )
     return hits / (20 * len(SESSIONS))
 
 
 def test_the_probes_follow_from_the_recall() -> None:
     probes = []
     for wanted in (0.5, 0.9, 0.995):
-        index, found = build(TABLE, SESSIONS, IndexSettings("faiss", recall=wanted, lists=128))
+        index, found = build(
+            TABLE, SESSIONS, IndexSettings("faiss", recall=wanted, lists=128)
+        )
         assert found >= wanted
         assert found == pytest.approx(counted_recall(FaissSearch(TABLE, index)))
         probes.append(index.nprobe)
@@ -41,33 +54,49 @@ def test_the_probes_follow_from_the_recall() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 2, 15, 16, 40])
-def test_a_small_index_is_built_without_warnings(capfd: pytest.CaptureFixture[str], items: int) -> None:
-    """faiss prints a warning for each of the 32 parts of a vector if it is not told that few items are fine."""
+def test_a_small_index_is_built_without_warnings(
+    capfd: pytest.CaptureFixture[str], items: int
+) -> None:
+    """faiss prints a warning for each of the 32 parts of a vector if it is not told that few items
+    are fine."""
     table = np.random.default_rng(0).standard_normal((items, 32)).astype(np.float32)
     build(table, table[:10], IndexSettings("faiss"))
     assert capfd.readouterr() == ("", "")
 
 
 def test_scores_are_exact_and_sorted_for_each_k() -> None:
-    index, share = build(TABLE, SESSIONS, IndexSettings("faiss", recall=1, lists=128, probes=1))
+    index, share = build(
+        TABLE, SESSIONS, IndexSettings("faiss", recall=1, lists=128, probes=1)
+    )
     assert (index.nprobe, index.nlist, share < 1) == (1, 128, True)
     wanted = [1, 7, 5000]  # more than one list holds
     found = FaissSearch(TABLE, index).search(SESSIONS[:3], wanted)
-    for session, k, ((scores, columns), _) in zip(SESSIONS[:3], wanted, found, strict=True):
+    for session, k, ((scores, columns), _) in zip(
+        SESSIONS[:3], wanted, found, strict=True
+    ):
         assert len(set(columns.tolist())) == len(columns) == k
         assert np.allclose(scores, TABLE[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()
-    assert columns.tolist() == np.argsort(-(TABLE @ session))[:5000].tolist()  # so every item was scored
+    assert (
+        columns.tolist() == np.argsort(-(TABLE @ session))[:5000].tolist()
+    )  # so every item was scored
 
 
 def read_back(run: Run, path: Path) -> FaissSearch:
     """The index in a file, with its recall on likely sessions."""
-    return parse_index(path.read_bytes(), path, item_table(run), likely_sessions(run, TorchEncoder(run.model)))
+    return parse_index(
+        path.read_bytes(),
+        path,
+        item_table(run),
+        likely_sessions(run, TorchEncoder(run.model)),
+    )
 
 
 def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "items.faiss"
-    done = command("export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4")
+    done = command(
+        "export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4"
+    )
     assert done.code == 0, done.err
     for words in ("4 of 4 lists", "is 1.0000"):
         assert words in done.out
@@ -91,9 +120,15 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     encoder = TorchEncoder(run.model)
     sessions = likely_sessions(replace(run, popularity=clicks), encoder, 50)
     with torch.inference_mode():
-        possible = run.model.session_vectors(SessionBatch.of([[7] * length for length in range(1, 6)])).numpy()
-    assert all(np.isclose(session, possible, atol=1e-5).all(1).any() for session in sessions)
-    assert np.array_equal(likely_sessions(run, encoder, 50), likely_sessions(run, encoder, 50))
+        possible = run.model.session_vectors(
+            SessionBatch.of([[7] * length for length in range(1, 6)])
+        ).numpy()
+    assert all(
+        np.isclose(session, possible, atol=1e-5).all(1).any() for session in sessions
+    )
+    assert np.array_equal(
+        likely_sessions(run, encoder, 50), likely_sessions(run, encoder, 50)
+    )
     assert item_table(run).shape == (30, 16)
 
 
@@ -107,17 +142,27 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     ],
 )
 def test_what_can_t_be_indexed_is_an_input_error(
-    request: pytest.FixtureRequest, tmp_path: Path, run: str, options: list[str], message: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    run: str,
+    options: list[str],
+    message: str,
 ) -> None:
     folder = request.getfixturevalue(run)
-    assert message in refused("export", folder, "--index", tmp_path / "x.faiss", *options)
+    assert message in refused(
+        "export", folder, "--index", tmp_path / "x.faiss", *options
+    )
     assert listed(tmp_path) == []
 
 
 @pytest.mark.process
 def test_the_server_uses_the_index_of_the_run(trained_with_index: Path) -> None:
-    expected = items_of(Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5))
+    expected = items_of(
+        Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5)
+    )
     with serving(trained_with_index, onnx=True) as server:
         about = server.ask("GET", "/v1/run").json()
         assert (about["search"], about["recall"]) == ("faiss", 1)
-        assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
+        assert [
+            one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]
+        ] == expected

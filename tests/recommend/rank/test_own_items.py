@@ -1,4 +1,5 @@
-"""Ranking with a term for the session's own items: by its definition, and the search against all scores."""
+"""Ranking with a term for the session's own items: by its definition, and the search against all
+scores."""
 
 import math
 from dataclasses import replace
@@ -30,10 +31,14 @@ FEW = ["i1", "i2", "i3", "i4", "i5", "i3999", "i4000"]
 
 def random_run(items: int = ITEMS, **changes) -> Run:
     torch.manual_seed(5)
-    model = PosRecPlus(items, replace(PosRecPlusConfig(d=16, max_length=6), **changes)).eval()
+    model = PosRecPlus(
+        items, replace(PosRecPlusConfig(d=16, max_length=6), **changes)
+    ).eval()
     with torch.no_grad():
         for weight in (model.embedding.weight, *model.repeat.parameters()):
-            weight.mul_(3)  # larger than at the start of training, so that items and sessions differ more
+            weight.mul_(
+                3
+            )  # larger than at the start of training, so that items and sessions differ more
     return run_of(model, IDS[:items], "posrec-plus")
 
 
@@ -42,17 +47,27 @@ BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 
-@given(st.lists(numbers, min_size=SMALL, max_size=SMALL), small_sessions, st.floats(0.01, 0.99))
+@given(
+    st.lists(numbers, min_size=SMALL, max_size=SMALL),
+    small_sessions,
+    st.floats(0.01, 0.99),
+)
 def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: dict[int, tuple[float, float]], g_repeat: float
 ) -> None:
     chances, own = mixture(products, session, g_repeat)
     every = (np.array(products, np.float32), np.arange(SMALL))
-    ((scores, columns),) = as_arrays(own).ranked_with([every], [np.logaddexp.reduce(products)], [None])
+    ((scores, columns),) = as_arrays(own).ranked_with(
+        [every], [np.logaddexp.reduce(products)], [None]
+    )
     assert sorted(columns.tolist()) == list(range(SMALL))
-    assert np.exp(scores).tolist() == pytest.approx([chances[column] for column in columns], rel=1e-3)
+    assert np.exp(scores).tolist() == pytest.approx(
+        [chances[column] for column in columns], rel=1e-3
+    )
     allowed = np.arange(SMALL) % 2 == 0
-    ((_, columns),) = as_arrays(own).ranked_with([(every[0][:0], every[1][:0])], [0.0], [allowed])
+    ((_, columns),) = as_arrays(own).ranked_with(
+        [(every[0][:0], every[1][:0])], [0.0], [allowed]
+    )
     assert sorted(columns + 1) == sorted(item for item in session if item % 2 == 1)
 
 
@@ -61,11 +76,20 @@ def test_terms_are_the_chances_of_the_definition(
 
 def exact_log_sums(table: np.ndarray, sessions: np.ndarray) -> np.ndarray:
     """In double precision."""
-    return np.logaddexp.reduce(sessions.astype(np.float64) @ table.astype(np.float64).T, axis=1)
+    return np.logaddexp.reduce(
+        sessions.astype(np.float64) @ table.astype(np.float64).T, axis=1
+    )
 
 
-@given(st.integers(0, 2**31), st.sampled_from([1, 20]), st.sampled_from([0.1, 1.0, 13.0]), st.sampled_from([40, 6000]))
-def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int) -> None:
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([1, 20]),
+    st.sampled_from([0.1, 1.0, 13.0]),
+    st.sampled_from([40, 6000]),
+)
+def test_log_sum_is_within_its_bound(
+    seed: int, k: int, scale: float, items: int
+) -> None:
     draw = np.random.default_rng(seed)
     table = draw.standard_normal((items, 16)).astype(np.float32)
     table /= np.linalg.norm(table, axis=1, keepdims=True)
@@ -76,8 +100,12 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
     assert search.rounded is not None
     slack = search.rounded.scores(sessions)[2]
     plain = search.search(sessions, [k] * 3)
-    assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
-    for (_, log_sum), exact, most in zip(found, exact_log_sums(table, sessions), slack, strict=True):
+    assert [best[1].tolist() for best, _ in found] == [
+        best[1].tolist() for best, _ in plain
+    ]
+    for (_, log_sum), exact, most in zip(
+        found, exact_log_sums(table, sessions), slack, strict=True
+    ):
         assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
 
 
@@ -85,35 +113,50 @@ def clusters(items: int) -> tuple[np.ndarray, np.ndarray]:
     """Item vectors of length 1 in 200 clusters, and 40 sessions that ask for items of some of them."""
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((200, 16))
-    table = (centres[draw.integers(0, 200, items)] + 0.4 * draw.standard_normal((items, 16))).astype(np.float32)
+    table = (
+        centres[draw.integers(0, 200, items)] + 0.4 * draw.standard_normal((items, 16))
+    ).astype(np.float32)
     table /= np.linalg.norm(table, axis=1, keepdims=True)
     return table, 13 * table[draw.integers(0, items, 40)]
 
 
 def test_faiss_estimates_the_log_sum() -> None:
-    """The error of Z is at most five standard errors of the sum over a sample of the items that were not found."""
+    """The error of Z is at most five standard errors of the sum over a sample of the items that
+    were not found."""
     pytest.importorskip("faiss")
     table, sessions = clusters(5 * SAMPLE)
     index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
     search = FaissSearch(table, index)
     found = search.search(sessions, [20] * 40, with_log_sums=True)
-    for session, exact, (_, log_sum) in zip(sessions, exact_log_sums(table, sessions), found, strict=True):
-        others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]  # ten for each of the 20 are found
+    for session, exact, (_, log_sum) in zip(
+        sessions, exact_log_sums(table, sessions), found, strict=True
+    ):
+        others = np.sort(np.exp((table @ session).astype(np.float64)))[
+            :-200
+        ]  # ten for each of the 20 are found
         error = len(others) * others.std() / math.sqrt(SAMPLE)
         assert abs(math.exp(log_sum) - math.exp(exact)) < 5 * error
     again = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
     assert [log_sum for _, log_sum in again] == [log_sum for _, log_sum in found]
     plain = search.search(sessions, [20] * 40)
-    assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
+    assert [best[1].tolist() for best, _ in found] == [
+        best[1].tolist() for best, _ in plain
+    ]
 
 
-def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_too_few() -> None:
+def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_too_few() -> (
+    None
+):
     pytest.importorskip("faiss")
     for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
         table, sessions = clusters(items)
         index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-        found = FaissSearch(table, index).search(sessions[:3], [k] * 3, with_log_sums=True)
-        assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions[:3]), abs=1e-4)
+        found = FaissSearch(table, index).search(
+            sessions[:3], [k] * 3, with_log_sums=True
+        )
+        assert [log_sum for _, log_sum in found] == pytest.approx(
+            exact_log_sums(table, sessions[:3]), abs=1e-4
+        )
 
 
 # The search against all scores.
@@ -125,11 +168,19 @@ some_ids = st.lists(st.sampled_from(FEW), max_size=7, unique=True)
     st.lists(st.lists(st.sampled_from(FEW), min_size=1, max_size=9), min_size=1, max_size=4),
     st.integers(1, 25), st.booleans(), st.none() | some_ids.filter(bool), some_ids,
 )  # fmt: skip
-def test_both_ways_give_the_same_items_and_scores(sessions, k, exclude_seen, allow, deny) -> None:
+def test_both_ways_give_the_same_items_and_scores(
+    sessions, k, exclude_seen, allow, deny
+) -> None:
     asked = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
     answers = BY_SEARCH.recommend(sessions, **asked)
-    assert_alike(BY_SCORES.recommend(sessions, **asked), answers, within=1e-2)  # log Z in 8 bits
+    assert_alike(
+        BY_SCORES.recommend(sessions, **asked), answers, within=1e-2
+    )  # log Z in 8 bits
     for session, other in zip(sessions, answers, strict=True):
-        left = set(IDS if allow is None else allow) - set(deny) - set(session if exclude_seen else [])
+        left = (
+            set(IDS if allow is None else allow)
+            - set(deny)
+            - set(session if exclude_seen else [])
+        )
         assert set(items_of(other)) <= left
         assert len(other.items) == min(k, len(left))

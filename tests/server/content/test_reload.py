@@ -16,7 +16,13 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
 from posrec.server.content import reload as module
-from posrec.server.content.reload import LoadedRun, RunReloader, ShopFiles, file_stamp, is_half_imported
+from posrec.server.content.reload import (
+    LoadedRun,
+    RunReloader,
+    ShopFiles,
+    file_stamp,
+    is_half_imported,
+)
 from posrec.server.metrics import Metrics
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
@@ -30,7 +36,9 @@ pytest.importorskip("granian")
 
 def started(run: Path, folder: Path) -> RunReloader:
     settings = ServerSettings((str(run),))
-    reloader = RunReloader(run, "run", settings, Metrics(folder, ["run"]), ShopFiles(settings))
+    reloader = RunReloader(
+        run, "run", settings, Metrics(folder, ["run"]), ShopFiles(settings)
+    )
     reloader.replace_current()
     return reloader
 
@@ -59,11 +67,15 @@ def test_a_run_with_a_damaged_export_is_refused_and_the_one_before_stays(
 
 
 def test_a_run_that_could_not_be_loaded_for_lack_of_files_is_tried_again(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(module, "POLL", 0.01)
     monkeypatch.setattr(module, "RETRY", 0.01)
-    attempts, load = iter(range(1, 4)), RunReloader.load
+    attempts = iter(range(1, 4))
+    load = RunReloader.load
 
     def load_at_the_third_attempt(self: RunReloader) -> LoadedRun:
         if next(attempts) < 3:
@@ -82,13 +94,19 @@ def test_a_run_that_could_not_be_loaded_for_lack_of_files_is_tried_again(
 
     asyncio.run(asyncio.wait_for(watch(), 120))
     assert reloader.current is not None
-    assert [record.levelname for record in caplog.records].count("ERROR") == 1  # the second attempt says nothing new
+    assert [record.levelname for record in caplog.records].count(
+        "ERROR"
+    ) == 1  # the second attempt says nothing new
 
 
-def test_an_import_that_failed_half_way_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_failed_half_way_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "package_of_a_test"
     package.mkdir()
-    (package / "__init__.py").write_text("import package_of_a_test.part\nraise OSError(24, 'Too many open files')\n")
+    (package / "__init__.py").write_text(
+        "import package_of_a_test.part\nraise OSError(24, 'Too many open files')\n"
+    )
     (package / "part.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     assert not is_half_imported("package_of_a_test")
@@ -107,7 +125,10 @@ def test_a_replaced_run_is_freed_without_the_garbage_collector(
     assert reloader.current is not None
     recommender = reloader.current.recommender
     recommender.recommend(["i3"])
-    first = [weakref.ref(one) for one in (recommender, recommender.run.model, recommender.ranker)]
+    first = [
+        weakref.ref(one)
+        for one in (recommender, recommender.run.model, recommender.ranker)
+    ]
     del recommender
     gc.collect()
     gc.disable()
@@ -137,7 +158,11 @@ def items(answer: Answer) -> list[str]:
 
 
 def refusals(server: Server) -> list[str]:
-    return [line["reason"] for line in list(server.log) if "can't be served" in line.get("message", "")]
+    return [
+        line["reason"]
+        for line in list(server.log)
+        if "can't be served" in line.get("message", "")
+    ]
 
 
 def best(server: Server) -> list[str]:
@@ -151,7 +176,8 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def renumbered(run: Path, tmp_path: Path) -> Path:
-    """The same run with its items in another order: its weights with the vocabulary of `run` name wrong items."""
+    """The same run with its items in another order: its weights with the vocabulary of `run` name
+    wrong items."""
     import torch
 
     from posrec.runs.run import save_run
@@ -166,22 +192,38 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
     return tmp_path / "renumbered"
 
 
-def test_a_run_overwritten_in_place_never_gives_an_answer_of_two_runs(run: Path, renumbered: Path) -> None:
-    right = [one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)]
-    assert right == [one.item for one in Recommender(load_run(renumbered), "cpu").recommend(["i3", "i4"], 5)]
+def test_a_run_overwritten_in_place_never_gives_an_answer_of_two_runs(
+    run: Path, renumbered: Path
+) -> None:
+    right = [
+        one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)
+    ]
+    assert right == [
+        one.item
+        for one in Recommender(load_run(renumbered), "cpu").recommend(["i3", "i4"], 5)
+    ]
     with serving(run) as server:
         for place, path in enumerate(sorted(renumbered.iterdir()), start=1):
             (run / path.name).write_bytes(path.read_bytes())
             if place == 3:  # the same answers as long as the copy is not complete
-                until(lambda: any("does not match checksums.json" in reason for reason in refusals(server)))
+                until(
+                    lambda: any(
+                        "does not match checksums.json" in reason
+                        for reason in refusals(server)
+                    )
+                )
             assert best(server) == right
-        for name in {path.name for path in run.iterdir()} - {path.name for path in renumbered.iterdir()}:
+        for name in {path.name for path in run.iterdir()} - {
+            path.name for path in renumbered.iterdir()
+        }:
             (run / name).unlink()
         until(lambda: server.metric("posrec_reloads_total") >= 1)
         assert best(server) == right
 
 
-def test_a_link_to_another_run_is_followed(run: Path, counted: Path, tmp_path: Path) -> None:
+def test_a_link_to_another_run_is_followed(
+    run: Path, counted: Path, tmp_path: Path
+) -> None:
     current = tmp_path / "current"
     current.symlink_to(run)
     with serving(current) as server:
@@ -192,7 +234,9 @@ def test_a_link_to_another_run_is_followed(run: Path, counted: Path, tmp_path: P
         assert refusals(server) == []
 
 
-def test_a_useless_run_is_refused_and_the_old_one_stays(run: Path, trained: Path) -> None:
+def test_a_useless_run_is_refused_and_the_old_one_stays(
+    run: Path, trained: Path
+) -> None:
     with serving(run) as server:
         before = best(server)
         os.truncate(run / "model.safetensors", 0)
@@ -204,12 +248,20 @@ def test_a_useless_run_is_refused_and_the_old_one_stays(run: Path, trained: Path
             shutil.copytree(trained, run, dirs_exist_ok=True)
             damage(run)
             update_checksums(run)
-            until(lambda reason=reason, refused=refused: any(reason in one for one in refusals(server)[refused:]))
+            until(
+                lambda reason=reason, refused=refused: any(
+                    reason in one for one in refusals(server)[refused:]
+                )
+            )
             assert best(server) == before
 
 
-@pytest.mark.parametrize("name", ["config.json", "popularity.npy", slowly("metrics.json")])
-def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(run: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["config.json", "popularity.npy", slowly("metrics.json")]
+)
+def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(
+    run: Path, name: str
+) -> None:
     good = (run / name).read_bytes()
     (run / name).write_bytes(b"damaged")
     with serving(run) as server:
@@ -220,8 +272,11 @@ def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(run: Path,
         until(lambda: server.ask("GET", "/readyz").status == 200)
 
 
-def test_rule_files_are_read_again_and_stay_with_a_new_run(run: Path, counted: Path, tmp_path: Path) -> None:
-    deny, allow = tmp_path / "deny.txt", tmp_path / "allow.txt"
+def test_rule_files_are_read_again_and_stay_with_a_new_run(
+    run: Path, counted: Path, tmp_path: Path
+) -> None:
+    deny = tmp_path / "deny.txt"
+    allow = tmp_path / "allow.txt"
     deny.write_text("i5\n\nnonsense\n")
     allow.write_text("".join(f"i{n}\n" for n in range(20)))
     with serving(run, "--deny-file", deny, "--allow-file", allow) as server:
@@ -232,7 +287,11 @@ def test_rule_files_are_read_again_and_stay_with_a_new_run(run: Path, counted: P
         deny.write_text("".join(f"i{n}\n" for n in range(10)))
         until(lambda: len(items(server.recommend("i3", k=100))) == 10)
         allow.unlink()  # it can't be read: what was read before stays
-        until(lambda: any("could not be read again" in line["message"] for line in server.log))
+        until(
+            lambda: any(
+                "could not be read again" in line["message"] for line in server.log
+            )
+        )
         assert len(items(server.recommend("i3", k=100))) == 10
         allow.write_text("i15\n")
         until(lambda: items(server.recommend("i3", k=100)) == ["i15"])
@@ -242,14 +301,22 @@ def test_rule_files_are_read_again_and_stay_with_a_new_run(run: Path, counted: P
         assert items(server.recommend("i3", k=100)) == ["i15"]
 
 
-def test_ids_of_a_rule_file_that_the_run_does_not_know_are_logged(run: Path, tmp_path: Path) -> None:
+def test_ids_of_a_rule_file_that_the_run_does_not_know_are_logged(
+    run: Path, tmp_path: Path
+) -> None:
     deny = tmp_path / "deny.txt"
     deny.write_bytes(b'\xef\xbb\xbfi5\r\n"i6"\r\n')
     with serving(run, "--deny-file", deny) as server:
         assert {"i5", "i6"} & {*items(server.recommend("i3", k=100))} == {"i6"}
-        assert [line["level"] for line in server.log if "does not know 1 of 2 ids" in line["message"]] == ["warning"]
+        assert [
+            line["level"]
+            for line in server.log
+            if "does not know 1 of 2 ids" in line["message"]
+        ] == ["warning"]
         deny.write_bytes("i7\n".encode("utf-16-le"))  # the rules before stay
-        until(lambda: any("zero bytes" in line.get("reason", "") for line in server.log))
+        until(
+            lambda: any("zero bytes" in line.get("reason", "") for line in server.log)
+        )
         assert "i5" not in items(server.recommend("i3", k=100))
 
 
@@ -260,8 +327,12 @@ def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
     assert file_stamp(tmp_path / "deny.txt") != before
 
 
-def test_an_export_that_is_added_takes_over(run: Path, trained_with_export: Path) -> None:
-    expected = [one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)]
+def test_an_export_that_is_added_takes_over(
+    run: Path, trained_with_export: Path
+) -> None:
+    expected = [
+        one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)
+    ]
     with serving(run, onnx=True) as server:
         assert [line["by"] for line in server.said("serving")] == ["torch"]
         with changing(run, *EXPORT):
@@ -269,4 +340,6 @@ def test_an_export_that_is_added_takes_over(run: Path, trained_with_export: Path
                 shutil.copy(trained_with_export / name, run / name)
         until(lambda: server.said("serving")[-1]["by"] == "onnx")
         assert best(server) == expected
-        assert [f"posrec export {run}" in line["message"] for line in server.log].count(True) == 1
+        assert [f"posrec export {run}" in line["message"] for line in server.log].count(
+            True
+        ) == 1

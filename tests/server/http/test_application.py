@@ -35,7 +35,9 @@ async def disconnected(request: Request) -> Response:
 
 
 def counted(metrics: Metrics) -> dict[str, float]:
-    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    samples = [
+        sample for metric in metrics.registry.collect() for sample in metric.samples
+    ]
     return {
         " ".join(sample.labels.values()) or sample.name: sample.value
         for sample in samples
@@ -51,11 +53,21 @@ def counted(metrics: Metrics) -> dict[str, float]:
         (None, {"/v1/run 4xx": 1}),
     ],
 )
-def test_an_answer_is_counted_before_it_is_sent(endpoint: Any, expected: dict[str, float]) -> None:
+def test_an_answer_is_counted_before_it_is_sent(
+    endpoint: Any, expected: dict[str, float]
+) -> None:
     metrics = Metrics(None)
     routes = [] if endpoint is None else [Route("/v1/run", endpoint)]
-    application = Starlette(routes=routes, middleware=[Middleware(CountAnswers, metrics, False)])
-    scope = {"type": "http", "method": "GET", "path": "/v1/run", "headers": [], "query_string": b""}
+    application = Starlette(
+        routes=routes, middleware=[Middleware(CountAnswers, metrics, False)]
+    )
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/run",
+        "headers": [],
+        "query_string": b"",
+    }
     seen = []
 
     async def send(message: Message) -> None:
@@ -66,10 +78,22 @@ def test_an_answer_is_counted_before_it_is_sent(endpoint: Any, expected: dict[st
 
 
 @pytest.mark.parametrize(
-    "path", ["/V1/recommend", "/v1/./recommend", "/x/../v1/recommend", "/v1/recommend/", "//v1/recommend"]
+    "path",
+    [
+        "/V1/recommend",
+        "/v1/./recommend",
+        "/x/../v1/recommend",
+        "/v1/recommend/",
+        "//v1/recommend",
+    ],
 )
 def test_paths_that_are_not_there(server: Server, path: str) -> None:
-    assert ask(server, head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION).status == 404
+    assert (
+        ask(
+            server, head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
+        ).status
+        == 404
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,21 +107,28 @@ def test_paths_that_are_not_there(server: Server, path: str) -> None:
         ("GET", "/v1/items?query=%C3%BC", 200),
     ],
 )
-def test_an_address_that_is_not_utf8_is_refused(server: Server, method: str, path: str, status: int) -> None:
+def test_an_address_that_is_not_utf8_is_refused(
+    server: Server, method: str, path: str, status: int
+) -> None:
     answer = ask(server, head(method, path, "Content-Length: 0"))
     assert answer.status == status
     assert ("percent-encoded UTF-8" in answer.body.decode()) is (status == 400)
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
-def test_pages_run_no_other_scripts_and_are_shown_in_no_frame(server: Server, path: str) -> None:
+def test_pages_run_no_other_scripts_and_are_shown_in_no_frame(
+    server: Server, path: str
+) -> None:
     """tests/browser shows that the pages work under this policy."""
     headers = ask(server, head("GET", path)).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'; script-src 'sha256-" in policy
     assert "'unsafe-inline'" not in policy.partition("style-src")[0]
     assert "frame-ancestors 'none'" in policy
-    assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff")
+    assert (headers["x-frame-options"], headers["x-content-type-options"]) == (
+        "DENY",
+        "nosniff",
+    )
 
 
 def test_head_is_answered_as_get_without_the_body(server: Server) -> None:
@@ -107,8 +138,12 @@ def test_head_is_answered_as_get_without_the_body(server: Server) -> None:
             client.sendall(head("HEAD", path) + head("GET", "/healthz"))
             answer = client.read("HEAD")
             assert answer.status == 200
-            assert {name: answer.headers[name] for name in ("content-type", "content-length")} == {
-                name: expected.headers[name] for name in ("content-type", "content-length")
+            assert {
+                name: answer.headers[name]
+                for name in ("content-type", "content-length")
+            } == {
+                name: expected.headers[name]
+                for name in ("content-type", "content-length")
             }
             assert client.read().body == b"ok"
     assert ask(server, head("HEAD", "/nothing")).status == 404
@@ -126,10 +161,17 @@ def test_a_405_lists_the_allowed_methods(server: Server) -> None:
     [
         (MemoryError(), 503),
         (SystemError("error return without exception set"), 503),  # of numpy
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"), 503),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"
+            ),
+            503,
+        ),
         (RuntimeError("shapes do not match"), 500),
     ],
     ids=["Python", "numpy", "torch", "another"],
 )
-def test_where_memory_runs_out_a_request_is_refused(error: Exception, status: int) -> None:
+def test_where_memory_runs_out_a_request_is_refused(
+    error: Exception, status: int
+) -> None:
     assert error_response(error).status_code == status

@@ -15,8 +15,17 @@ pytest.importorskip("granian")
 MOST_HEADERS = 100
 CHUNKED = "Transfer-Encoding: chunked"
 # What Java's HttpClient and curl --http2 send.
-H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
-WEBSOCKET = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: YQ==")
+H2C = (
+    "Connection: Upgrade, HTTP2-Settings",
+    "Upgrade: h2c",
+    "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA",
+)
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: YQ==",
+)
 
 
 @pytest.fixture
@@ -27,7 +36,9 @@ def server(plain_server: Server) -> Server:
 def memory(server: Server) -> int:
     """The most memory that the worker has had, in bytes."""
     lines = Path(f"/proc/{server.worker}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")
+    )
 
 
 def test_a_head_below_both_limits_is_accepted(server: Server) -> None:
@@ -38,7 +49,11 @@ def test_a_head_below_both_limits_is_accepted(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [["X: " + "x" * 65_536], [f"X-{number}: 1" for number in range(MOST_HEADERS)], ["X: " + "x" * 5000] * 14],
+    [
+        ["X: " + "x" * 65_536],
+        [f"X-{number}: 1" for number in range(MOST_HEADERS)],
+        ["X: " + "x" * 5000] * 14,
+    ],
     ids=["long", "many", "many long ones"],
 )
 def test_a_head_above_a_limit_is_refused(server: Server, headers: list[str]) -> None:
@@ -49,7 +64,10 @@ def test_a_head_above_a_limit_is_refused(server: Server, headers: list[str]) -> 
         assert client.rest() == b""
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the memory of a process can't be read here")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").is_file(),
+    reason="the memory of a process can't be read here",
+)
 @pytest.mark.parametrize(
     ("start", "piece"),
     [
@@ -57,18 +75,33 @@ def test_a_head_above_a_limit_is_refused(server: Server, headers: list[str]) -> 
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", b"x" * 65_536),
         (b"GET /", b"x" * 65_536),
         (b"", b"\r\n" * 32_768),
-        (head("POST", "/v1/recommend", CHUNKED) + b"2\r\n{}\r\n0\r\n", b"a:\r\n" * 16_384),
+        (
+            head("POST", "/v1/recommend", CHUNKED) + b"2\r\n{}\r\n0\r\n",
+            b"a:\r\n" * 16_384,
+        ),
         (head("POST", "/v1/recommend", CHUNKED) + b"2;x=", b"x" * 65_536),
         (b"", head("GET", "/healthz") * 1000),
     ],
-    ids=["headers", "header", "target", "empty lines", "trailers", "chunk extension", "unread answers"],
+    ids=[
+        "headers",
+        "header",
+        "target",
+        "empty lines",
+        "trailers",
+        "chunk extension",
+        "unread answers",
+    ],
 )
-def test_memory_does_not_grow_with_what_is_sent(server: Server, start: bytes, piece: bytes) -> None:
+def test_memory_does_not_grow_with_what_is_sent(
+    server: Server, start: bytes, piece: bytes
+) -> None:
     assert ask(server, head("GET", "/healthz")).status == 200
     before = memory(server)
     with Client(server) as client:
         client.socket.settimeout(0.5)
-        with suppress(ConnectionError, TimeoutError):  # the server closes, or stops reading
+        with suppress(
+            ConnectionError, TimeoutError
+        ):  # the server closes, or stops reading
             client.sendall(start)
             for _ in range(512):
                 client.sendall(piece)
@@ -76,7 +109,9 @@ def test_memory_does_not_grow_with_what_is_sent(server: Server, start: bytes, pi
     assert memory(server) - before < 12 << 20
 
 
-@pytest.mark.parametrize("request_line", [b"nonsense", b"GET / HTTP/9.9", b"\x16\x03\x01\x02\x00\x01\x00"])
+@pytest.mark.parametrize(
+    "request_line", [b"nonsense", b"GET / HTTP/9.9", b"\x16\x03\x01\x02\x00\x01\x00"]
+)
 def test_what_is_not_http_is_answered_400(server: Server, request_line: bytes) -> None:
     assert ask(server, request_line + b"\r\nHost: localhost\r\n\r\n").status == 400
 
@@ -84,8 +119,16 @@ def test_what_is_not_http_is_answered_400(server: Server, request_line: bytes) -
 @pytest.mark.parametrize("upgrade", [H2C, WEBSOCKET], ids=["h2c", "websocket"])
 def test_an_upgrade_is_ignored(server: Server, upgrade: tuple[str, ...]) -> None:
     """The body is read and answered in HTTP/1.1, also in chunks, and so are the requests behind it."""
-    chunked = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (SESSION[:5], len(SESSION) - 5, SESSION[5:])
-    requests = [recommend(*upgrade), head("POST", "/v1/recommend", CHUNKED, *upgrade) + chunked, recommend()]
+    chunked = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (
+        SESSION[:5],
+        len(SESSION) - 5,
+        SESSION[5:],
+    )
+    requests = [
+        recommend(*upgrade),
+        head("POST", "/v1/recommend", CHUNKED, *upgrade) + chunked,
+        recommend(),
+    ]
     with Client(server) as client:
         client.sendall(b"".join(requests))
         answers = [client.read().json()["items"] for _ in requests]
@@ -102,27 +145,47 @@ def test_an_upgrade_is_ignored(server: Server, upgrade: tuple[str, ...]) -> None
         ("Content-Length: +5",),
     ],
 )
-def test_framing_that_proxies_may_read_otherwise_is_refused(server: Server, headers: tuple[str, ...]) -> None:
+def test_framing_that_proxies_may_read_otherwise_is_refused(
+    server: Server, headers: tuple[str, ...]
+) -> None:
     body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(SESSION), SESSION)
     answer = ask(server, head("POST", "/v1/recommend", *headers) + body)
     assert (answer.status, answer.headers["connection"]) == (400, "close")
 
 
 def test_a_length_beside_chunks_ends_the_connection(server: Server) -> None:
-    """A proxy that believes the length sees the rest as another request, so nothing after it may be answered."""
+    """A proxy that believes the length sees the rest as another request, so nothing after it may be
+    answered."""
     body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(SESSION), SESSION)
     with Client(server) as client:
-        client.sendall(head("POST", "/v1/recommend", CHUNKED, "Content-Length: 3") + body + head("GET", "/healthz"))
+        client.sendall(
+            head("POST", "/v1/recommend", CHUNKED, "Content-Length: 3")
+            + body
+            + head("GET", "/healthz")
+        )
         assert client.read().headers["connection"] == "close"
         assert client.rest() == b""
 
 
-def test_a_body_that_would_be_too_large_is_refused_before_it_is_sent(server: Server) -> None:
-    expecting = head("POST", "/v1/recommend", f"Content-Length: {3 << 20}", "Expect: 100-continue")
+def test_a_body_that_would_be_too_large_is_refused_before_it_is_sent(
+    server: Server,
+) -> None:
+    expecting = head(
+        "POST", "/v1/recommend", f"Content-Length: {3 << 20}", "Expect: 100-continue"
+    )
     assert ask(server, expecting).status == 413
     with Client(server) as client:
-        client.sendall(head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}", "Expect: 100-continue"))
-        assert client.received.peek(12).startswith(b"HTTP/1.1 100")  # which http.client skips
+        client.sendall(
+            head(
+                "POST",
+                "/v1/recommend",
+                f"Content-Length: {len(SESSION)}",
+                "Expect: 100-continue",
+            )
+        )
+        assert client.received.peek(12).startswith(
+            b"HTTP/1.1 100"
+        )  # which http.client skips
         client.sendall(SESSION)
         assert client.read().status == 200
 
@@ -136,5 +199,9 @@ def test_complete_requests_before_a_wrong_one_are_answered(server: Server) -> No
 
 def test_too_few_files(trained: Path) -> None:
     line = f"ulimit -n 100; exec {sys.executable} -m posrec serve {trained} --port 0"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, "may open 100 files" in done.stderr) == (2, True), done.stderr
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, "may open 100 files" in done.stderr) == (2, True), (
+        done.stderr
+    )

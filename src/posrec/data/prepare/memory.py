@@ -22,7 +22,8 @@ BYTES_PER_CLICK = 100  # at the peak, while the clicks of a part are grouped and
 MIN_MEMORY = 512 * 10**6  # Python and its libraries take half of it
 TASK_MEMORY = 4 * 10**9  # of a Ray task, unless --memory says otherwise
 MEMORY_PER_PART = 5  # times what a part needs: beside it there are Python, the block being read, and the items
-MIN_PARTS, MAX_PARTS = 4, 2000
+MIN_PARTS = 4
+MAX_PARTS = 2000
 MAX_BUFFERED_CLICKS = 4_000_000  # that are written to files together, at most
 START_BYTES = 1 << 20  # of the first file, whose clicks are counted
 COMPRESSION = 8  # how many times its size a compressed log has, about
@@ -43,7 +44,8 @@ def choose_workplace(
         is_here = isinstance(executor, ThisProcess)
         clicks = sum(estimate_clicks(log) for log in logs)
         if is_here:
-            needed, limit = clicks * BYTES_PER_CLICK + MIN_MEMORY, allowed or free_memory()
+            needed = clicks * BYTES_PER_CLICK + MIN_MEMORY
+            limit = allowed or free_memory()
             if needed <= limit:
                 with tempfile.TemporaryDirectory(prefix="posrec-") as temporary:
                     yield Workplace(Path(temporary), progress=progress)
@@ -53,13 +55,20 @@ def choose_workplace(
                 f"{'are allowed' if allowed else 'are free'}: the log is prepared in parts, on disk (--memory)"
             )
         task_memory = allowed or (free_memory() // 2 if is_here else TASK_MEMORY)
-        max_buffered = min(MAX_BUFFERED_CLICKS, task_memory // (MEMORY_PER_PART * BYTES_PER_CLICK))
+        max_buffered = min(
+            MAX_BUFFERED_CLICKS, task_memory // (MEMORY_PER_PART * BYTES_PER_CLICK)
+        )
         with scratch_folder(out.absolute()) as folder:
-            yield Workplace(folder, parts_for(clicks, task_memory), max_buffered, executor, progress)
+            yield Workplace(
+                folder, parts_for(clicks, task_memory), max_buffered, executor, progress
+            )
 
 
 def parts_for(clicks: int, memory: int) -> int:
-    return max(MIN_PARTS, min(MAX_PARTS, -(-clicks * BYTES_PER_CLICK * MEMORY_PER_PART // memory)))
+    return max(
+        MIN_PARTS,
+        min(MAX_PARTS, -(-clicks * BYTES_PER_CLICK * MEMORY_PER_PART // memory)),
+    )
 
 
 def parse_size(text: str | int) -> int:
@@ -85,7 +94,10 @@ def estimate_clicks(log: ClickLog) -> int:
         with open_parquet(largest) as part, parquet_errors(largest):
             rows = count_rows(part)
         return rows * sum(map(size_of, log.files)) // size_of(largest)
-    size = sum(size_of(path) * (COMPRESSION if is_compressed(path) else 1) for path in log.files)
+    size = sum(
+        size_of(path) * (COMPRESSION if is_compressed(path) else 1)
+        for path in log.files
+    )
     start = read_start(log.files[0], START_BYTES)
     if log.format == "otto":
         found = start.count(b'"aid"')

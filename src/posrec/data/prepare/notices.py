@@ -15,7 +15,9 @@ from posrec.errors import plural
 
 FEW_SAMPLES = 1000  # to train on
 FEW_TEST_SAMPLES = 100
-LASTING_SHARE = 0.01  # of the sessions, that may last for days before a warning is printed
+LASTING_SHARE = (
+    0.01  # of the sessions, that may last for days before a warning is printed
+)
 MANY_CLICKS = 1000  # of a session; no shopper has more
 BURST = 120  # clicks in as many seconds; no shopper is as quick
 SHOWN_VISITORS = 3
@@ -46,20 +48,32 @@ def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
             f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): the "
             f"step '{removed['step']}' removed {removed['removed_clicks']:,} clicks"
         )
-    count = "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
+    count = (
+        "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
+    )
     return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
 
 
 def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
     """Warnings about the times of a log, given how many clicks each day has."""
     possible = sorted(day for day in days if YEAR_1990 <= day <= today + 1)
-    starts = [place for place, day in enumerate(possible) if place == 0 or day - possible[place - 1] > 365]
-    stretches = [possible[first:after] for first, after in pairwise([*starts, len(possible)])]
-    rest = max(stretches, key=lambda stretch: sum(days[day] for day in stretch), default=[])
+    starts = [
+        place
+        for place, day in enumerate(possible)
+        if place == 0 or day - possible[place - 1] > 365
+    ]
+    stretches = [
+        possible[first:after] for first, after in pairwise([*starts, len(possible)])
+    ]
+    rest = max(
+        stretches, key=lambda stretch: sum(days[day] for day in stretch), default=[]
+    )
     wrong = {
         "dated before 1990": [day for day in days if day < YEAR_1990],
         "dated more than a day from now": [day for day in days if day > today + 1],
-        "dated more than a year from all others": [day for one in stretches if one is not rest for day in one],
+        "dated more than a year from all others": [
+            day for one in stretches if one is not rest for day in one
+        ],
     }
     clicks = sum(days.values())
     for which, found in wrong.items():
@@ -79,11 +93,16 @@ class Measured:
     longest: int  # milliseconds
     busy: int  # sessions with more clicks than a shopper makes
     busy_clicks: int
-    busiest: tuple[tuple[str, int], ...]  # the ids of some visitors who have them, and their clicks
+    busiest: tuple[
+        tuple[str, int], ...
+    ]  # the ids of some visitors who have them, and their clicks
 
 
-def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None) -> Measured:
-    """Measure sessions that are yet to be split after `gap`, without those of more than `max_clicks`.
+def measure(
+    given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None
+) -> Measured:
+    """Measure sessions that are yet to be split after `gap`, without those of more than
+    `max_clicks`.
 
     `given` are the same clicks before they were grouped, with the ids of their sessions.
     """
@@ -94,17 +113,24 @@ def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_cli
     busy = (lengths > MANY_CLICKS) | has_burst(cut, lengths)
     if max_clicks is not None:
         busy &= lengths <= max_clicks
-    counts = len(lengths), int((durations > steps.DAY).sum()), int(durations.max(initial=0))
+    counts = (
+        len(lengths),
+        int((durations > steps.DAY).sum()),
+        int(durations.max(initial=0)),
+    )
     if not busy.any():
         return Measured(*counts, 0, 0, ())
-    first_rows, clicks = grouped["session"].to_numpy()[begins[busy]], lengths[busy].astype(np.int64)
+    first_rows = grouped["session"].to_numpy()[begins[busy]]
+    clicks = lengths[busy].astype(np.int64)
     ids = given["session"].gather(first_rows).cast(pl.String)
     visitors = pl.DataFrame({"id": ids, "clicks": clicks}).group_by("id").sum()
     return Measured(*counts, len(clicks), int(clicks.sum()), busiest(visitors.rows()))
 
 
 def busiest(visitors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(visitors, key=lambda visitor: (-visitor[1], visitor[0]))[:SHOWN_VISITORS])
+    return tuple(
+        sorted(visitors, key=lambda visitor: (-visitor[1], visitor[0]))[:SHOWN_VISITORS]
+    )
 
 
 def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
@@ -113,15 +139,22 @@ def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
     times = clicks["time"].to_numpy()[np.repeat(long, lengths)]
     numbers = np.repeat(np.flatnonzero(long), lengths[long])
     took = times[BURST:] - times[:-BURST]
-    found = (numbers[BURST:] == numbers[:-BURST]) & (took > 0) & (took <= BURST * steps.SECOND)
+    found = (
+        (numbers[BURST:] == numbers[:-BURST])
+        & (took > 0)
+        & (took <= BURST * steps.SECOND)
+    )
     has = np.zeros(len(lengths), dtype=np.bool_)
     has[numbers[BURST:][found]] = True
     return has
 
 
-def session_warnings(parts: Sequence[Measured], gap: int | None, columns: Sequence[str]) -> Iterator[str]:
+def session_warnings(
+    parts: Sequence[Measured], gap: int | None, columns: Sequence[str]
+) -> Iterator[str]:
     """`columns` are those of the session, if they were named."""
-    sessions, lasting = sum(part.sessions for part in parts), sum(part.lasting for part in parts)
+    sessions = sum(part.sessions for part in parts)
+    lasting = sum(part.lasting for part in parts)
     if gap is None and lasting > LASTING_SHARE * sessions:
         advice = "pass --gap 30m to split them after half an hour of inactivity"
         if len(columns) == 1:
@@ -135,7 +168,10 @@ def session_warnings(parts: Sequence[Measured], gap: int | None, columns: Sequen
     if busy := sum(part.busy for part in parts):
         clicks = sum(part.busy_clicks for part in parts)
         shown = busiest(visitor for part in parts for visitor in part.busiest)
-        names = [(visitor.replace(BETWEEN_IDS, " ").strip(), plural(count, "click")) for visitor, count in shown]
+        names = [
+            (visitor.replace(BETWEEN_IDS, " ").strip(), plural(count, "click"))
+            for visitor, count in shown
+        ]
         visitors = ", ".join(f"{visitor} ({count})" for visitor, count in names)
         yield (
             f"warning: {plural(busy, 'session')} with {plural(clicks, 'click')} may be those of bots: more than "

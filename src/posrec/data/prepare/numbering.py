@@ -32,29 +32,43 @@ def write_clicks(
     last. Returns the vocabulary and, with `all_items`, how many items can be recommended.
     """
     if test is None:
-        test = ClickParts(train.place, train.items, [InMemory(train.parts[0].load().clear())])
+        test = ClickParts(
+            train.place, train.items, [InMemory(train.parts[0].load().clear())]
+        )
     in_training = items_by_appearance(train)
-    appearing = pl.concat([in_training, items_by_appearance(test)]).unique(maintain_order=True)
+    appearing = pl.concat([in_training, items_by_appearance(test)]).unique(
+        maintain_order=True
+    )
     names = item_names.gather(appearing).cast(pl.String).to_list()
     numbers = np.zeros(len(item_names), dtype=np.int32)
     numbers[appearing.to_numpy()] = np.arange(1, len(appearing) + 1)
     recommendable = None
     if all_items and about_items is not None:
-        trained, others = names[: len(in_training)], about_items["id"].to_list()
+        trained = names[: len(in_training)]
+        others = about_items["id"].to_list()
         listed = dict.fromkeys([*trained, *others])
         recommendable = len(listed)
-        places = {item: place for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)}
+        places = {
+            item: place
+            for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)
+        }
         numbers[appearing.to_numpy()] = [places[item] for item in names]
         names = list(places)
     for part, clicks in (("train", train), ("test", test)):
-        for arrays in arrays_of(part, clicks, numbers, manifest["log"]["target_events"]):
+        for arrays in arrays_of(
+            part, clicks, numbers, manifest["log"]["target_events"]
+        ):
             writer.append(arrays)
-    return Vocabulary(names, None if about_items is None else columns_for(names, about_items)), recommendable
+    return Vocabulary(
+        names, None if about_items is None else columns_for(names, about_items)
+    ), recommendable
 
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:
     """The items of the clicks, each once."""
-    found: list[pl.Series] = clicks.collect(lambda part: part["item"].unique(maintain_order=True), "Numbering items")
+    found: list[pl.Series] = clicks.collect(
+        lambda part: part["item"].unique(maintain_order=True), "Numbering items"
+    )
     return pl.concat(found).unique(maintain_order=True)
 
 
@@ -63,7 +77,8 @@ def arrays_of(
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """The arrays of training or test, a piece for each part of the clicks."""
     yield {f"{part}_offsets": np.zeros(1, dtype=np.int64)}
-    before, targets = 0, 0
+    before = 0
+    targets = 0
     for frame in clicks.frames(f"Writing {part} sessions"):
         starts, _, lengths = steps.session_keys(frame, by_date=False)
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -88,4 +103,10 @@ def arrays_of(
 def target_clicks(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
     """[samples] the clicks of the kinds that were asked for that are not the first of a session."""
     follows = (pl.col("session") == pl.col("session").shift()).fill_null(False)
-    return clicks.select(pl.col("target") & follows).to_series().arg_true().to_numpy().astype(np.int64)
+    return (
+        clicks.select(pl.col("target") & follows)
+        .to_series()
+        .arg_true()
+        .to_numpy()
+        .astype(np.int64)
+    )

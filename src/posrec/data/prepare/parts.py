@@ -25,7 +25,9 @@ from posrec.progress import Progress, SilentProgress
 SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
-Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]  # a part and its number -> one frame or several
+Change = Callable[
+    [pl.DataFrame, int], Sequence[pl.DataFrame]
+]  # a part and its number -> one frame or several
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
 ItemCounts = npt.NDArray[np.int64]
 Moments = npt.NDArray[np.int64]  # [moments] dates or times of first clicks, in order
@@ -49,9 +51,12 @@ class InFiles:
     files: tuple[Path, ...]
 
     def load(self) -> pl.DataFrame:
-        frames, sessions = [], 0
+        frames = []
+        sessions = 0
         for path in self.files:
-            frame = pl.read_ipc(path).with_columns(pl.col("session").rle_id() + pl.lit(sessions, dtype=pl.UInt32))
+            frame = pl.read_ipc(path).with_columns(
+                pl.col("session").rle_id() + pl.lit(sessions, dtype=pl.UInt32)
+            )
             sessions = int(frame["session"][-1]) + 1 if len(frame) else sessions
             frames.append(frame)
         return pl.concat(frames)
@@ -71,10 +76,17 @@ def write_frame(frame: pl.DataFrame, path: Path) -> Path:
     return unfinished.rename(path)
 
 
-def write_pieces(frame: pl.DataFrame, places: pl.Series, folder: Path, name: str) -> dict[int, Path]:
+def write_pieces(
+    frame: pl.DataFrame, places: pl.Series, folder: Path, name: str
+) -> dict[int, Path]:
     """Write the rows of each place, `places [rows]`, to a file of their own."""
-    pieces = frame.with_columns(place=places).partition_by("place", as_dict=True, include_key=False)
-    return {place: write_frame(piece, folder / f"{name}-{place:04d}.arrow") for (place,), piece in pieces.items()}
+    pieces = frame.with_columns(place=places).partition_by(
+        "place", as_dict=True, include_key=False
+    )
+    return {
+        place: write_frame(piece, folder / f"{name}-{place:04d}.arrow")
+        for (place,), piece in pieces.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -99,13 +111,21 @@ class Workplace:
         return folder
 
     def run(
-        self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str, in_order: bool = False
+        self,
+        function: Callable[[Any], Any],
+        inputs: Sequence[Any],
+        work: str,
+        in_order: bool = False,
     ) -> Iterator[tuple[Any, Any]]:
         """Each input and `function(input)`, as they finish; `work` names the progress bar."""
         progress = None if self.in_memory else self.progress
-        return self.executor.run(function, inputs, work=work, in_order=in_order, progress=progress)
+        return self.executor.run(
+            function, inputs, work=work, in_order=in_order, progress=progress
+        )
 
-    def run_all(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> list[Any]:
+    def run_all(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str
+    ) -> list[Any]:
         """`function(input)` of every input, in their order."""
         return [result for _, result in self.run(function, inputs, work, in_order=True)]
 
@@ -132,12 +152,16 @@ class ClickParts:
     """
 
     def __init__(self, place: Workplace, items: int, parts: Sequence[Part]) -> None:
-        self.place, self.items, self.parts = place, items, list(parts)
+        self.place = place
+        self.items = items
+        self.parts = list(parts)
         self.sizes = [(0, 0)] * len(self.parts)
         self.counts = Counts(0, 0, np.zeros(items, dtype=np.int64))
         self.measured: list[Any] = [None] * len(self.parts)
 
-    def map(self, *changes: Step, work: str = "Filtering", measure: Measure | None = None) -> "ClickParts":
+    def map(
+        self, *changes: Step, work: str = "Filtering", measure: Measure | None = None
+    ) -> "ClickParts":
         """Apply steps to every part. `measure` gets a part before and after, for `measured`."""
 
         def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
@@ -147,21 +171,31 @@ class ClickParts:
 
         return self.change(change, 1, work, measure=measure)[0]
 
-    def map_each(self, step: Step, arguments: Sequence[Any], work: str = "Filtering") -> "ClickParts":
+    def map_each(
+        self, step: Step, arguments: Sequence[Any], work: str = "Filtering"
+    ) -> "ClickParts":
         """Apply a step with an argument of its own for each part."""
-        return self.change(lambda clicks, number: [step(clicks, arguments[number])], 1, work)[0]
+        return self.change(
+            lambda clicks, number: [step(clicks, arguments[number])], 1, work
+        )[0]
 
-    def split(self, step: Callable[..., Any], work: str = "Splitting") -> "tuple[ClickParts, ClickParts]":
+    def split(
+        self, step: Callable[..., Any], work: str = "Splitting"
+    ) -> "tuple[ClickParts, ClickParts]":
         """Split every part into two, by a step that returns two frames."""
         train, test = self.change(lambda clicks, _: step(clicks), 2, work)
         return train, test
 
-    def change(self, change: Change, outputs: int, work: str, measure: Measure | None = None) -> "list[ClickParts]":
+    def change(
+        self, change: Change, outputs: int, work: str, measure: Measure | None = None
+    ) -> "list[ClickParts]":
         """Every part becomes one in each of the outputs, which are counted."""
         folder = None if self.place.in_memory else self.place.new_folder()
         task = partial(change_part, change, measure, self.items, folder)
         made = [ClickParts(self.place, self.items, self.parts) for _ in range(outputs)]
-        for (number, _), (results, measured) in self.place.run(task, list(enumerate(self.parts)), work):
+        for (number, _), (results, measured) in self.place.run(
+            task, list(enumerate(self.parts)), work
+        ):
             self.parts[number].remove()
             for clicks, (part, counts) in zip(made, results, strict=True):
                 clicks.put(number, part, counts)
@@ -173,10 +207,14 @@ class ClickParts:
         self.parts[number], self.sizes[number] = part, (counts.clicks, counts.sessions)
         before = self.counts
         self.counts = Counts(
-            before.clicks + counts.clicks, before.sessions + counts.sessions, before.items + counts.items
+            before.clicks + counts.clicks,
+            before.sessions + counts.sessions,
+            before.items + counts.items,
         )
 
-    def collect(self, function: Callable[[pl.DataFrame], Any], work: str = "Counting") -> list[Any]:
+    def collect(
+        self, function: Callable[[pl.DataFrame], Any], work: str = "Counting"
+    ) -> list[Any]:
         """A small result of every part, in order."""
         return self.place.run_all(lambda part: function(part.load()), self.parts, work)
 
@@ -202,17 +240,26 @@ class ClickParts:
         moments = choose_moments(np.concatenate(samples), self.place.parts)
         cut = partial(cut_part, moments, by_date, self.place.new_folder())
         pieces: dict[int, dict[int, Path]] = {}
-        for (number, _), files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
+        for (number, _), files in self.place.run(
+            cut, list(enumerate(self.parts)), "Cutting"
+        ):
             self.parts[number].remove()
             pieces[number] = files
         ranges = sorted({place for files in pieces.values() for place in files})
         in_order = [files for _, files in sorted(pieces.items())]
-        parts = [InFiles(tuple(files[place] for files in in_order if place in files)) for place in ranges]
+        parts = [
+            InFiles(tuple(files[place] for files in in_order if place in files))
+            for place in ranges
+        ]
         return ClickParts(self.place, self.items, parts)
 
 
 def change_part(
-    change: Change, measure: Measure | None, items: int, folder: Path | None, given: tuple[int, Part]
+    change: Change,
+    measure: Measure | None,
+    items: int,
+    folder: Path | None,
+    given: tuple[int, Part],
 ) -> tuple[list[tuple[Part, Counts]], Any]:
     """The task of a change: a part becomes one or several others, and is measured."""
     number, part = given
@@ -222,8 +269,17 @@ def change_part(
     del clicks
     made: list[tuple[Part, Counts]] = []
     for output, frame in enumerate(frames):
-        file = None if folder is None else write_frame(frame, folder / f"{number:04d}-{output}.arrow")
-        made.append((InMemory(frame) if file is None else InFiles((file,)), Counts.of(frame, items)))
+        file = (
+            None
+            if folder is None
+            else write_frame(frame, folder / f"{number:04d}-{output}.arrow")
+        )
+        made.append(
+            (
+                InMemory(frame) if file is None else InFiles((file,)),
+                Counts.of(frame, items),
+            )
+        )
     return made, measured
 
 
@@ -232,7 +288,11 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64
     keys, _, lengths = steps.session_keys(clicks, by_date)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
-    chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLED_SESSIONS, len(order))).astype(np.int64))
+    chosen = np.unique(
+        np.linspace(0, len(order) - 1, min(SAMPLED_SESSIONS, len(order))).astype(
+            np.int64
+        )
+    )
     return np.stack([keys[order[chosen]], np.diff(before[chosen], prepend=0)], axis=1)
 
 
@@ -242,14 +302,20 @@ def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
         return samples[:, 0]
     keys, clicks = samples[np.argsort(samples[:, 0])].T
     before = np.cumsum(clicks)
-    moments: Moments = np.unique(keys[np.searchsorted(before, np.arange(1, ranges) * before[-1] // ranges)])
+    moments: Moments = np.unique(
+        keys[np.searchsorted(before, np.arange(1, ranges) * before[-1] // ranges)]
+    )
     return moments
 
 
-def cut_part(moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]) -> dict[int, Path]:
+def cut_part(
+    moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]
+) -> dict[int, Path]:
     """The files of a part's sessions from each moment on, up to the next."""
     number, part = given
     clicks = part.load()
     keys, _, lengths = steps.session_keys(clicks, by_date)
     ranges = np.searchsorted(moments, keys, side="right").astype(np.uint32)
-    return write_pieces(clicks, pl.Series(np.repeat(ranges, lengths)), folder, f"{number:04d}")
+    return write_pieces(
+        clicks, pl.Series(np.repeat(ranges, lengths)), folder, f"{number:04d}"
+    )

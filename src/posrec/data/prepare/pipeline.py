@@ -13,9 +13,19 @@ from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
-from posrec.data.prepare.notices import impossible_times, measure, notices, session_warnings
+from posrec.data.prepare.notices import (
+    impossible_times,
+    measure,
+    notices,
+    session_warnings,
+)
 from posrec.data.prepare.numbering import write_clicks
-from posrec.data.prepare.options import RecipeOptions, keeps_split, resolve_recipe, split_options
+from posrec.data.prepare.options import (
+    RecipeOptions,
+    keeps_split,
+    resolve_recipe,
+    split_options,
+)
 from posrec.data.prepare.parts import ClickParts
 from posrec.data.prepare.reading import read_log
 from posrec.data.prepare.recipes import RECIPES, StepLog
@@ -88,11 +98,17 @@ def prepare(
     >>> data.train.sessions, data.test.sessions, data.vocabulary.ids
     (24, 6, ['i0', 'i1', 'i2', 'i3'])
     """
-    given = {name: value for name, value in locals().items() if name not in ("options", "progress")}
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("options", "progress")
+    }
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")
     prepare_folder(**given, **options, progress=progress or Progress())
-    from posrec.data.dataset import load  # here, because it needs torch, which takes seconds to import
+    from posrec.data.dataset import (
+        load,
+    )  # here, because it needs torch, which takes seconds to import
 
     return load(out)
 
@@ -123,15 +139,23 @@ def prepare_folder(
         log = opened.enter_context(open_log(source, format, log_options, progress))
         if test is None and keeps_split(recipe, recipe_options):
             test = find_test_part(log, progress)
-        chosen, recipe_options = resolve_recipe(recipe, log.format, recipe_options, given_test=test is not None)
+        chosen, recipe_options = resolve_recipe(
+            recipe, log.format, recipe_options, given_test=test is not None
+        )
         if log.concluded and recipe is None and chosen == "paper":
-            progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
+            progress.message(
+                "recipe paper, as published (pass --recipe clean for a log of your own)"
+            )
         logs = [log]
         if test is not None:
             test_format = None if log.format == TABLE else log.format
-            logs.append(opened.enter_context(open_log(test, test_format, log.options, progress)))
+            logs.append(
+                opened.enter_context(open_log(test, test_format, log.options, progress))
+            )
         item_file = None if items is None else read_items(items)
-        place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))
+        place = opened.enter_context(
+            choose_workplace(logs, folder, engine, memory, address, progress)
+        )
         ids = ItemIds()
         step_log = StepLog(progress)
         read = [read_log(part, ids, place, progress) for part in logs]
@@ -141,27 +165,48 @@ def prepare_folder(
         del read  # the clicks are used up step by step, and so is their memory
         about_items = None if item_file is None else item_file.by_id(names, progress)
         if log.format not in WITHOUT_TIMES:
-            step_log.warn(impossible_times(parsed[0].days, today=int(time.time() * 1000) // steps.DAY))
+            step_log.warn(
+                impossible_times(
+                    parsed[0].days, today=int(time.time() * 1000) // steps.DAY
+                )
+            )
         if test is None and parsed[0].by_user and recipe_options.gap is None:
-            progress.message(f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
+            progress.message(
+                f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)"
+            )
             recipe_options = replace(recipe_options, gap=parse_duration(DEFAULT_GAP))
         if test is None:
-            grouped = group_into_sessions(clicks[0], as_tuple(log.options.session_column), recipe_options, step_log)
+            grouped = group_into_sessions(
+                clicks[0],
+                as_tuple(log.options.session_column),
+                recipe_options,
+                step_log,
+            )
             train, test_part = RECIPES[chosen](grouped, recipe_options, step_log)
         else:
             refuse_users(logs, parsed)
-            train, given_test = (part.map(steps.group_sessions, work=GROUPING) for part in clicks)
-            train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
+            train, given_test = (
+                part.map(steps.group_sessions, work=GROUPING) for part in clicks
+            )
+            train, test_part = recipes.keep_split(
+                train, given_test, recipe_options, step_log
+            )
         manifest = describe(logs, parsed, chosen, recipe_options, step_log)
         with dataset_writer(folder, overwrite) as writer:
-            vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
+            vocabulary, recommendable = write_clicks(
+                writer, train, test_part, names, about_items, manifest, all_items
+            )
             manifest = writer.finish(vocabulary, manifest, recommendable)
         bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
-        if write_bad_lines(bad_lines_file, [file for part in parsed for file in part.bad_lines.files]):
+        if write_bad_lines(
+            bad_lines_file, [file for part in parsed for file in part.bad_lines.files]
+        ):
             progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
         described = about_items["id"].is_in(vocabulary.ids).sum()
-        progress.message(f"{item_file}: describes {described:,} of {len(vocabulary):,} items")
+        progress.message(
+            f"{item_file}: describes {described:,} of {len(vocabulary):,} items"
+        )
     for notice in notices(manifest, recipe_options):
         progress.message(notice)
     return manifest
@@ -171,7 +216,9 @@ def find_test_part(log: ClickLog, progress: Progress) -> Path | None:
     """The test part beside a log, if it is the training part of a prepared split."""
     test = log.test_part_beside()
     if test is not None:
-        progress.message(f"{test.name}: read as the test part, and the split kept (pass --test for another)")
+        progress.message(
+            f"{test.name}: read as the test part, and the split kept (pass --test for another)"
+        )
     return test
 
 
@@ -185,7 +232,11 @@ def refuse_users(logs: Sequence[ClickLog], parsed: Sequence[ParsedLog]) -> None:
 
 
 def describe(
-    logs: Sequence[ClickLog], parsed: Sequence[ParsedLog], recipe: str, options: RecipeOptions, step_log: StepLog
+    logs: Sequence[ClickLog],
+    parsed: Sequence[ParsedLog],
+    recipe: str,
+    options: RecipeOptions,
+    step_log: StepLog,
 ) -> dict[str, Any]:
     """The manifest, without what its writer adds."""
     log = logs[0]
@@ -211,7 +262,10 @@ def describe(
 
 
 def group_into_sessions(
-    clicks: ClickParts, session_columns: Sequence[str], options: RecipeOptions, step_log: StepLog
+    clicks: ClickParts,
+    session_columns: Sequence[str],
+    options: RecipeOptions,
+    step_log: StepLog,
 ) -> ClickParts:
     """The clicks grouped by session; those of users are split into sessions first."""
     gap = options.gap

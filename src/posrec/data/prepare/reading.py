@@ -27,7 +27,8 @@ from posrec.progress import Progress, SilentProgress
 
 HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
-ITEMS, NUMBERS = "items.arrow", "numbers.npz"
+ITEMS = "items.arrow"
+NUMBERS = "numbers.npz"
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,17 @@ class PieceStore(ClickStore):
     def __init__(self, folder: Path, parts: int, max_buffered: int) -> None:
         super().__init__(ItemIds(), folder)
         self.session_type = pl.String()
-        self.parts, self.max_buffered = parts, max_buffered
+        self.parts = parts
+        self.max_buffered = max_buffered
         self.files: defaultdict[int, list[Path]] = defaultdict(list)
         self.count = self.buffered = self.written = 0
 
     def add(self, clicks: pl.DataFrame) -> None:
-        super().add(clicks.with_columns(row=pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)))
+        super().add(
+            clicks.with_columns(
+                row=pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)
+            )
+        )
         self.count += len(clicks)
         self.buffered += len(clicks)
         if self.buffered >= self.max_buffered:
@@ -57,10 +63,15 @@ class PieceStore(ClickStore):
 
     def write(self) -> None:
         clicks = self.take()
-        places = clicks.select((pl.col("session").hash(HASH_SEED) % self.parts).cast(pl.UInt32)).to_series()
-        for part, path in write_pieces(clicks, places, self.folder, f"{self.written:05d}").items():
+        places = clicks.select(
+            (pl.col("session").hash(HASH_SEED) % self.parts).cast(pl.UInt32)
+        ).to_series()
+        for part, path in write_pieces(
+            clicks, places, self.folder, f"{self.written:05d}"
+        ).items():
             self.files[part].append(path)
-        self.written, self.buffered = self.written + 1, 0
+        self.written = self.written + 1
+        self.buffered = 0
 
     def close(self) -> None:
         """Write what is left, and the ids of the items."""
@@ -80,14 +91,17 @@ class Pieces(InFiles):
         frames = []
         for folder, pieces in groupby(self.files, attrgetter("parent")):
             with np.load(folder / NUMBERS) as known:
-                first_row, items = int(known["first_row"]), known["items"]
+                first_row = int(known["first_row"])
+                items = known["items"]
             for frame in map(pl.read_ipc, pieces):
                 item = pl.Series(items[frame["item"].to_numpy()])
                 frames.append(frame.with_columns(pl.col("row") + first_row, item=item))
         return pl.concat(frames)
 
 
-def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
+def read_log(
+    log: ClickLog, items: ItemIds, place: Workplace, progress: Progress
+) -> ReadLog:
     """Read a log into the parts of `place`, and report on it."""
     folder = place.new_folder()
     if place.in_memory:
@@ -97,12 +111,17 @@ def read_log(log: ClickLog, items: ItemIds, place: Workplace, progress: Progress
         read = partial(read_files, log, folder, place.parts, place.max_buffered)
         groups = file_groups(log) if place.executor.cpus > 1 else []
         if len(groups) > 1:
-            result = join(read_by_tasks(read, groups, place, log.options.time_unit, progress), items)
+            result = join(
+                read_by_tasks(read, groups, place, log.options.time_unit, progress),
+                items,
+            )
         else:
             result = join([read((0, log.files), progress=progress)], items)
     result.parsed.report(progress)
     if not result.parsed.clicks:
-        raise InputError(f"{log.name} holds no clicks: it is empty, or has nothing below its header")
+        raise InputError(
+            f"{log.name} holds no clicks: it is empty, or has nothing below its header"
+        )
     return result
 
 
@@ -150,7 +169,8 @@ def read_files(
 ) -> ReadFiles:
     """Read some files of a log, here or as a task."""
     number, files = given
-    options, messages = log.options if unit is None else replace(log.options, time_unit=unit), Messages()
+    options = log.options if unit is None else replace(log.options, time_unit=unit)
+    messages = Messages()
     own = folder / f"{number:05d}{f'-{unit}' if unit else ''}"
     own.mkdir(exist_ok=True)  # it exists if the process of this task has died before
     store = PieceStore(own, parts, max_buffered)
@@ -160,19 +180,45 @@ def read_files(
 
 
 def read_by_tasks(
-    read: "partial[ReadFiles]", groups: list[list[File]], place: Workplace, unit: str | None, progress: Progress
+    read: "partial[ReadFiles]",
+    groups: list[list[File]],
+    place: Workplace,
+    unit: str | None,
+    progress: Progress,
 ) -> list[ReadFiles]:
     """Read each group of files in a task of its own; `unit` is that of --time-unit."""
     results: list[ReadFiles] = place.run_all(read, list(enumerate(groups)), "Reading")
-    first = next((result.parsed.time_unit for result in results if result.parsed.time_unit is not None), None)
+    first = next(
+        (
+            result.parsed.time_unit
+            for result in results
+            if result.parsed.time_unit is not None
+        ),
+        None,
+    )
     if unit is None and first is not None:
-        # The unit of numbers is guessed from the first of the whole log; a file that begins differently is read again.
-        wrong = [number for number, result in enumerate(results) if result.parsed.time_unit not in (first, None)]
-        again = place.run_all(partial(read, unit=first), [(number, groups[number]) for number in wrong], "Reading")
+        # The unit of numbers is guessed from the first of the whole log; a file that begins
+        # differently is read again.
+        wrong = [
+            number
+            for number, result in enumerate(results)
+            if result.parsed.time_unit not in (first, None)
+        ]
+        again = place.run_all(
+            partial(read, unit=first),
+            [(number, groups[number]) for number in wrong],
+            "Reading",
+        )
         for number, result in zip(wrong, again, strict=True):
             results[number] = result
-    messages = {text.partition(": ")[2] or text: text for result in reversed(results) for text in result.messages[::-1]}
-    for message in reversed(messages.values()):  # what is the same for several files is said of the first
+    messages = {
+        text.partition(": ")[2] or text: text
+        for result in reversed(results)
+        for text in result.messages[::-1]
+    }
+    for message in reversed(
+        messages.values()
+    ):  # what is the same for several files is said of the first
         progress.message(message)
     return results
 
@@ -180,9 +226,15 @@ def read_by_tasks(
 def join(read: Sequence[ReadFiles], items: ItemIds) -> ReadLog:
     """One log of what was read of its files."""
     parts: defaultdict[int, list[Path]] = defaultdict(list)
-    parsed, first_row = read[0].parsed, 0
+    parsed = read[0].parsed
+    first_row = 0
     for files in read:
-        numbers = pl.read_ipc(files.folder / ITEMS)["item"].cast(items.dtype).to_physical().to_numpy()
+        numbers = (
+            pl.read_ipc(files.folder / ITEMS)["item"]
+            .cast(items.dtype)
+            .to_physical()
+            .to_numpy()
+        )
         np.savez(files.folder / NUMBERS, first_row=first_row, items=numbers)
         first_row += files.parsed.clicks
         for part, paths in files.pieces.items():

@@ -36,7 +36,13 @@ class StepLog:
             "items": int(np.count_nonzero(sum(part.items for part in parts))),
         }
         before = self.steps[-1] if self.steps else left
-        self.steps.append({"step": step, **left, **{f"removed_{name}": before[name] - left[name] for name in left}})
+        self.steps.append(
+            {
+                "step": step,
+                **left,
+                **{f"removed_{name}": before[name] - left[name] for name in left},
+            }
+        )
         if not all(part.clicks for part in parts):
             raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
 
@@ -45,7 +51,8 @@ class StepLog:
             part = "to train on" if not parts[0].clicks else "to test on"
             return f"{part} after the step '{step}'; choose another --test-days or a longer log"
         before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
-        clicks, sessions = plural(before["clicks"], "click"), plural(before["sessions"], "session")
+        clicks = plural(before["clicks"], "click")
+        sessions = plural(before["sessions"], "session")
         return (
             f"after the step '{step}' ({clicks} in {sessions} before it); "
             "lower --min-support or --min-length, or check that the session column is the right one"
@@ -56,19 +63,27 @@ Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --
 
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """SR-GNN's preprocessing, which the paper follows: each filter runs once, a session's date is that of
-    its last-read click, and sessions exactly on the boundary of the split are lost."""
+    """SR-GNN's preprocessing, which the paper follows: each filter runs once, a session's date is
+    that of its last-read click, and sessions exactly on the boundary of the split are lost."""
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
-    clicks = clicks.map(partial(steps.date_sessions, resolution=options.resolution), drop_short)
+    clicks = clicks.map(
+        partial(steps.date_sessions, resolution=options.resolution), drop_short
+    )
     log.record(f"sessions under {options.min_length} clicks", clicks)
-    clicks = clicks.map(partial(steps.keep_items, kept=clicks.counts.items >= options.min_support))
+    clicks = clicks.map(
+        partial(steps.keep_items, kept=clicks.counts.items >= options.min_support)
+    )
     log.record(f"items under {options.min_support} clicks", clicks)
     clicks = clicks.map(drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
     clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest = max(date for date in clicks.collect(lambda part: part["date"].max()) if date is not None)
+    latest = max(
+        date
+        for date in clicks.collect(lambda part: part["date"].max())
+        if date is not None
+    )
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
@@ -87,10 +102,15 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
         clicks = clicks.map(steps.drop_repeats)
         log.record("immediate repeats", clicks)
     if options.max_length is not None:
-        clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=options.max_length))
+        clicks = clicks.map(
+            partial(steps.keep_latest_clicks, maximum=options.max_length)
+        )
         log.record(f"clicks before a session's latest {options.max_length}", clicks)
     clicks = drop_until_stable(clicks, options.min_length, options.min_support)
-    log.record(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
+    log.record(
+        f"sessions under {options.min_length} and items under {options.min_support} clicks",
+        clicks,
+    )
     clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
@@ -100,16 +120,21 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     return finish_split(train, test, options, log)
 
 
-def keep_split(train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
+def keep_split(
+    train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog
+) -> Split:
     """An existing split is kept as it is, in order of time, with test items unknown in training."""
     log.record("read", train, test)
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
-    train, test = train.sort_sessions().map(drop_short), test.sort_sessions().map(drop_short)
+    train = train.sort_sessions().map(drop_short)
+    test = test.sort_sessions().map(drop_short)
     log.record(f"sessions under {options.min_length} clicks", train, test)
     return train, test
 
 
-def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> ClickParts:
+def drop_until_stable(
+    clicks: ClickParts, min_length: int, min_support: int
+) -> ClickParts:
     drop_short = partial(steps.drop_short_sessions, minimum=min_length)
     clicks = clicks.map(drop_short)
     while True:
@@ -121,13 +146,15 @@ def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> 
 
 
 def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
-    """When the test part begins: with the latest `share` of the sessions, or `days` before the last.
+    """When the test part begins: with the latest `share` of the sessions, or `days` before the
+    last.
 
-    A session exactly `days` before it is not in the test part: if times are dates, `days` dates are.
-    The clicks are sorted by first click.
-    """
+    A session exactly `days` before it is not in the test part: if times are dates, `days` dates
+    are. The clicks are sorted by first click."""
     sessions = clicks.counts.sessions
-    position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
+    position = (
+        sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
+    )
     ends = np.cumsum([in_part for _, in_part in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
     starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
@@ -137,13 +164,19 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
 
 def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
     """The clicks are sorted by time."""
-    samples = np.array([size[0] - size[1] for size in clicks.sizes])  # a session of n clicks gives n - 1
+    samples = np.array(
+        [size[0] - size[1] for size in clicks.sizes]
+    )  # a session of n clicks gives n - 1
     later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
     wanted = int(int(samples.sum()) * fraction)
-    return clicks.map_each(steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later])
+    return clicks.map_each(
+        steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later]
+    )
 
 
-def finish_split(train: ClickParts, test: ClickParts | None, options: RecipeOptions, log: StepLog) -> Split:
+def finish_split(
+    train: ClickParts, test: ClickParts | None, options: RecipeOptions, log: StepLog
+) -> Split:
     """Drop test clicks on unknown items, then keep the most recent fraction of training."""
     if test is not None:
         test = test.map(partial(steps.keep_items, kept=train.counts.items > 0))
@@ -152,7 +185,9 @@ def finish_split(train: ClickParts, test: ClickParts | None, options: RecipeOpti
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = keep_recent_samples(train, options.fraction)
-        log.record(f"training samples before the most recent {options.fraction}", train, test)
+        log.record(
+            f"training samples before the most recent {options.fraction}", train, test
+        )
     return train, test
 
 

@@ -27,8 +27,8 @@ Codes = npt.NDArray[np.uint32]
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
-    """Sessions in order of first appearance, numbered by the row of it; inside one, clicks by time (file
-    order on ties) or in file order. `row`, if there is one, is the row of the log."""
+    """Sessions in order of first appearance, numbered by the row of it; inside one, clicks by time
+    (file order on ties) or in file order. `row`, if there is one, is the row of the log."""
     if "day" in clicks.columns:
         clicks = place_at_end_of_day(clicks)
     first = first_rows(clicks["session"])
@@ -38,9 +38,16 @@ def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     clicks = clicks[np.argsort(first, kind="stable")]
     if not by_time:
         return clicks
-    session, time = clicks["session"].to_numpy(), clicks["time"].to_numpy()
-    ascends = (time[1:] >= time[:-1]) | (session[1:] != session[:-1])  # most logs are in order of time
-    return clicks if ascends.all() else clicks.sort(["session", "time"], maintain_order=True)
+    session = clicks["session"].to_numpy()
+    time = clicks["time"].to_numpy()
+    ascends = (time[1:] >= time[:-1]) | (
+        session[1:] != session[:-1]
+    )  # most logs are in order of time
+    return (
+        clicks
+        if ascends.all()
+        else clicks.sort(["session", "time"], maintain_order=True)
+    )
 
 
 def first_rows(ids: pl.Series) -> Codes:
@@ -56,8 +63,8 @@ def first_rows(ids: pl.Series) -> Codes:
 
 
 def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
-    """`time`, counted from the session's beginning, becomes a moment of the `day` of its last-read click:
-    the latest click is at the end of that day."""
+    """`time`, counted from the session's beginning, becomes a moment of the `day` of its last-read
+    click: the latest click is at the end of that day."""
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     until_latest = pl.col("time").max().over("session") - pl.col("time")
     return clicks.with_columns(time=end_of_day - until_latest).drop("day")
@@ -69,7 +76,9 @@ def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
     inactivity = pl.col("time") - pl.col("time").shift() > gap
     if "by_user" in clicks.columns:
         inactivity &= pl.col("by_user")
-    session = (new_user | inactivity).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted()
+    session = (
+        (new_user | inactivity).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted()
+    )
     return clicks.with_columns(session=session).drop("by_user", strict=False)
 
 
@@ -81,13 +90,21 @@ def drop_duplicates(clicks: pl.DataFrame) -> pl.DataFrame:
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop a click on the item clicked just before in the session, as when a page is reloaded. The click
-    that stays has the greatest weight of them, and is a target if one of them is."""
-    same = (pl.col("session") == pl.col("session").shift()) & (pl.col("item") == pl.col("item").shift())
+    """Drop a click on the item clicked just before in the session, as when a page is reloaded. The
+    click that stays has the greatest weight of them, and is a target if one of them is."""
+    same = (pl.col("session") == pl.col("session").shift()) & (
+        pl.col("item") == pl.col("item").shift()
+    )
     same = same.fill_null(False)
     visit = (~same).cum_sum()
-    strongest = [pl.col(name).max().over(visit) for name in ("weight", "target") if name in clicks.columns]
-    return clicks.with_columns(*strongest, same=same).filter(~pl.col("same")).drop("same")
+    strongest = [
+        pl.col(name).max().over(visit)
+        for name in ("weight", "target")
+        if name in clicks.columns
+    ]
+    return (
+        clicks.with_columns(*strongest, same=same).filter(~pl.col("same")).drop("same")
+    )
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
@@ -101,12 +118,20 @@ def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
 def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFrame:
     _, lengths = session_rows(clicks)
     kept = (lengths >= minimum) & (lengths <= maximum)
-    return clicks if kept.all() else clicks.filter(pl.Series(np.repeat(kept, lengths), dtype=pl.Boolean))
+    return (
+        clicks
+        if kept.all()
+        else clicks.filter(pl.Series(np.repeat(kept, lengths), dtype=pl.Boolean))
+    )
 
 
 def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
     """Keep the clicks on items of which `kept [items]` is true."""
-    return clicks if kept.all() else clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
+    return (
+        clicks
+        if kept.all()
+        else clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
+    )
 
 
 def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:
@@ -123,14 +148,20 @@ def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
     return clicks.with_columns(date=pl.Series(np.repeat(dates, lengths)))
 
 
-def session_keys(clicks: pl.DataFrame, by_date: bool) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
+def session_keys(
+    clicks: pl.DataFrame, by_date: bool
+) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
     """[sessions] the date or first click to sort by, the first rows, and the lengths."""
     begins, lengths = session_rows(clicks)
     if by_date:
         keys = clicks["date"].to_numpy()[begins]
     else:
         keys, _ = first_and_last(clicks["time"].to_numpy(), begins)
-    rows = clicks["first_row"].to_numpy()[begins] if "first_row" in clicks.columns else begins.astype(np.uint64)
+    rows = (
+        clicks["first_row"].to_numpy()[begins]
+        if "first_row" in clicks.columns
+        else begins.astype(np.uint64)
+    )
     return keys, rows, lengths
 
 
@@ -139,21 +170,29 @@ def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
     keys, rows, lengths = session_keys(clicks, by_date)
     order = np.lexsort((rows, keys))
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
-    lengths, starts = lengths[order], starts[order]
-    # The row of every click in the new order: the rows of one session after the other. Unsigned, so shifts may wrap.
+    lengths = lengths[order]
+    starts = starts[order]
+    # The row of every click in the new order: the rows of one session after the other. Unsigned, so
+    # shifts may wrap.
     moved = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
     moved += np.arange(len(moved), dtype=np.uint32)
     return clicks[moved]
 
 
-def split_around_date(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def split_around_date(
+    clicks: pl.DataFrame, boundary: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The field's split: training before the boundary, test after it, none on it."""
     dates = clicks["date"].to_numpy()
     clicks = clicks.drop("date")
-    return clicks[: np.searchsorted(dates, boundary)], clicks[np.searchsorted(dates, boundary, side="right") :]
+    return clicks[: np.searchsorted(dates, boundary)], clicks[
+        np.searchsorted(dates, boundary, side="right") :
+    ]
 
 
-def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def split_at_first_click(
+    clicks: pl.DataFrame, boundary: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Test on the sessions that began at the boundary or later; none is lost."""
     keys, _, lengths = session_keys(clicks, by_date=False)
     row = int(lengths[: np.searchsorted(keys, boundary)].sum())

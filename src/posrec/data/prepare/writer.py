@@ -23,12 +23,17 @@ class ArrayFile:
     """An .npy file that grows. Its header has the same size for every length."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
-        self.dtype, self.length = np.dtype(dtype), 0
+        self.dtype = np.dtype(dtype)
+        self.length = 0
         self.file: IO[bytes] = path.open("wb")
         self.write_header()
 
     def write_header(self) -> None:
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self.dtype),
+            "fortran_order": False,
+            "shape": (self.length,),
+        }
         self.file.seek(0)
         np.lib.format.write_array_header_1_0(self.file, header)
 
@@ -53,13 +58,18 @@ class DatasetWriter:
         """Add a piece to each of these arrays."""
         for name, array in arrays.items():
             if name not in self.files:
-                self.files[name] = ArrayFile(self.folder / f"{name}.npy", {**ARRAYS, **OPTIONAL_ARRAYS}[name])
+                self.files[name] = ArrayFile(
+                    self.folder / f"{name}.npy", {**ARRAYS, **OPTIONAL_ARRAYS}[name]
+                )
             self.files[name].append(array)
         if len(items := arrays.get("train_items", np.empty(0))):
             self.train_items = max(self.train_items, int(items.max()))
 
     def finish(
-        self, vocabulary: Vocabulary, manifest: Mapping[str, Any], recommendable_items: int | None = None
+        self,
+        vocabulary: Vocabulary,
+        manifest: Mapping[str, Any],
+        recommendable_items: int | None = None,
     ) -> dict[str, Any]:
         """Write vocabulary, manifest and checksums; return the manifest with what was added."""
         for file in self.files.values():
@@ -67,8 +77,13 @@ class DatasetWriter:
         lengths = {name: file.length for name, file in self.files.items()}
         sessions = {part: lengths[f"{part}_times"] for part in ("train", "test")}
         clicks = {part: lengths[f"{part}_items"] for part in ("train", "test")}
-        samples = {part: lengths.get(f"{part}_targets", clicks[part] - sessions[part]) for part in ("train", "test")}
-        validation_start = sessions["train"] - max(1, round(VALIDATION_SHARE * sessions["train"]))
+        samples = {
+            part: lengths.get(f"{part}_targets", clicks[part] - sessions[part])
+            for part in ("train", "test")
+        }
+        validation_start = sessions["train"] - max(
+            1, round(VALIDATION_SHARE * sessions["train"])
+        )
         counts = {
             "clicks": clicks["train"] + clicks["test"],
             "train_samples": samples["train"],
@@ -82,9 +97,16 @@ class DatasetWriter:
             counts["recommendable_items"] = recommendable_items
         write_text(self.folder / VOCABULARY_FILE, vocabulary.to_json())
         added = {"validation_start": validation_start, "counts": counts}
-        whole = {**manifest, **added, "fingerprint": fingerprint(self.folder, validation_start)}
+        whole = {
+            **manifest,
+            **added,
+            "fingerprint": fingerprint(self.folder, validation_start),
+        }
         write_json(self.folder / DATASET, whole)
-        write_checksums(self.folder, [*(f"{name}.npy" for name in self.files), VOCABULARY_FILE, DATASET])
+        write_checksums(
+            self.folder,
+            [*(f"{name}.npy" for name in self.files), VOCABULARY_FILE, DATASET],
+        )
         return whole
 
 

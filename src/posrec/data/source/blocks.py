@@ -14,7 +14,9 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 BLOCK_BYTES = 32 << 20
-LINE_BYTES = 16 << 20  # the longest line that is read; those of logs have a few kilobytes at most
+LINE_BYTES = (
+    16 << 20
+)  # the longest line that is read; those of logs have a few kilobytes at most
 QUOTED_LINES = 1000  # the most lines of a quoted field
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -28,7 +30,9 @@ class Block:
     first_line: int
 
 
-def blocks(files: Sequence[File], progress: Progress, quoted: bool = False) -> Iterator[Block]:
+def blocks(
+    files: Sequence[File], progress: Progress, quoted: bool = False
+) -> Iterator[Block]:
     """Every file as blocks of whole lines; with `quoted`, line breaks inside quotes do not count.
 
     A second thread reads the next block while the caller works on this one.

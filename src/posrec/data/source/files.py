@@ -1,4 +1,5 @@
-"""The files that a log's source names, found and opened: paths, globs, folders, standard input, URLs.
+"""The files that a log's source names, found and opened: paths, globs, folders, standard input,
+URLs.
 
 fsspec opens URLs (s3://, gs://, abfs://, ...) and decompresses all files. Credentials are those
 that the file system's package finds; posrec neither asks for them nor stores them.
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 SEPARATOR = "://"
 BUFFER_BYTES = 1 << 20
-MAX_EXPANSION = 250  # how many times its compressed size a file may have; logs have five to twenty
+MAX_EXPANSION = (
+    250  # how many times its compressed size a file may have; logs have five to twenty
+)
 ALLOWED_BYTES = 64 << 20  # that a compressed file may have, however small it is
 # What compressed files begin with, by fsspec's name of the compression.
 SIGNATURES = {
@@ -69,7 +72,9 @@ class RemoteFile:
         with remote_errors(self.url):
             system, path = url_to_fs(self.url)
             # fsspec's own files have no `readline` of a limited length.
-            return cast(IO[bytes], io.BufferedReader(system.open(path, mode), BUFFER_BYTES))
+            return cast(
+                IO[bytes], io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
+            )
 
 
 File = Path | RemoteFile
@@ -99,9 +104,15 @@ def find_files(source: Source) -> list[File]:
 
 def find_local(path: Path) -> Sequence[File]:
     if path.is_dir():
-        below = [file for file in sorted(path.rglob("*")) if file.is_file() and is_data_file(file)]
+        below = [
+            file
+            for file in sorted(path.rglob("*"))
+            if file.is_file() and is_data_file(file)
+        ]
         if not without_hidden(below, str(path)):
-            raise InputError(f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'")
+            raise InputError(
+                f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'"
+            )
         return with_data(below, str(path))
     if path.exists():
         return [path]
@@ -118,7 +129,11 @@ def find_remote(url: str) -> Sequence[File]:
         system, path = url_to_fs(url)
         if system.isfile(path):
             return [RemoteFile(url)]
-        names = system.find(path) if system.isdir(path) else filter(system.isfile, system.glob(path))
+        names = (
+            system.find(path)
+            if system.isdir(path)
+            else filter(system.isfile, system.glob(path))
+        )
         files = [RemoteFile(system.unstrip_protocol(name)) for name in sorted(names)]
         if not files:
             raise FileNotFoundError
@@ -134,7 +149,9 @@ def with_data(files: Sequence[File], name: str) -> list[File]:
     """The files of a glob or a folder that hold data; raises if none does."""
     kept = [file for file in without_hidden(files, name) if size_of(file)]
     if not kept:
-        raise InputError(f"{name} has no data: its files are empty, or begin with _ or .")
+        raise InputError(
+            f"{name} has no data: its files are empty, or begin with _ or ."
+        )
     return kept
 
 
@@ -144,7 +161,11 @@ def without_hidden(files: Sequence[File], name: str) -> list[File]:
     if "*" in name:
         fixed = PurePosixPath(name[: name.index("*")] + "*").parent
     below = len(fixed.parts)
-    return [file for file in files if not any(part[0] in "_." for part in file.parts[below:])]
+    return [
+        file
+        for file in files
+        if not any(part[0] in "_." for part in file.parts[below:])
+    ]
 
 
 def is_url(name: object) -> TypeGuard[str]:
@@ -159,9 +180,13 @@ def remote_errors(url: str) -> Iterator[None]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{url} does not exist; check the bucket and the path") from None
+        raise InputError(
+            f"{url} does not exist; check the bucket and the path"
+        ) from None
     except PermissionError as error:
-        raise InputError(f"{url} can't be read: {error}; check the credentials") from None
+        raise InputError(
+            f"{url} can't be read: {error}; check the credentials"
+        ) from None
     except Exception as error:  # every file system has errors of its own
         raise InputError(f"{url} can't be read: {first_line(error)}") from None
 

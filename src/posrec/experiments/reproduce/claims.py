@@ -14,7 +14,9 @@ from posrec.experiments.reproduce.grid import EXPERIMENTS, WITHOUT_ANCHORS
 from posrec.experiments.reproduce.paper import BEST_LAMBDA2, dataset_of
 from posrec.experiments.reproduce.tables import TESTED, Pairs
 
-HELD, FAILED, UNCLEAR = "held", "did not hold", "unclear"
+HELD = "held"
+FAILED = "did not hold"
+UNCLEAR = "unclear"
 COMPARABLE = 0.5  # points
 SHALLOW = ("POP", "S-POP", "Item-KNN", "BPR-MF", "FPMC")
 
@@ -29,7 +31,9 @@ class Claim:
     within: float | None = None  # points: the rows are comparable, not in an order
 
     def applies_to(self, experiment: str, paper_dataset: str | None) -> bool:
-        return self.experiment == experiment and (self.datasets is None or paper_dataset in self.datasets)
+        return self.experiment == experiment and (
+            self.datasets is None or paper_dataset in self.datasets
+        )
 
 
 def better_than(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -37,25 +41,50 @@ def better_than(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def paper_rows(experiment: str, *without: str) -> list[str]:
-    return [row.label for row in EXPERIMENTS[experiment].rows if not row.extra and row.label not in without]
+    return [
+        row.label
+        for row in EXPERIMENTS[experiment].rows
+        if not row.extra and row.label not in without
+    ]
 
 
 def best_lambda2(best: float, where: str) -> Claim:
-    label, datasets = f"λ2 = {best:g}", tuple(name for name, value in BEST_LAMBDA2.items() if value == best)
+    label = f"λ2 = {best:g}"
+    datasets = tuple(name for name, value in BEST_LAMBDA2.items() if value == best)
     pairs = better_than(label, paper_rows("sensitivity"))
     return Claim("sensitivity", f"{label} is best on {where}", pairs, datasets=datasets)
 
 
 CLAIMS = (
-    Claim("overall", "PosRec is better than every baseline", better_than("PosRec", paper_rows("overall"))),
+    Claim(
+        "overall",
+        "PosRec is better than every baseline",
+        better_than("PosRec", paper_rows("overall")),
+    ),
     Claim("overall", "S-POP is better than POP", [("S-POP", "POP")]),
-    Claim("overall", "Item-KNN is the best of the traditional methods", better_than("Item-KNN", SHALLOW)),
-    Claim("overall", "GRU4REC is better than the traditional methods", better_than("GRU4REC", SHALLOW)),
-    Claim("overall", "NARM and STAMP are better than GRU4REC", [("NARM", "GRU4REC"), ("STAMP", "GRU4REC")]),
+    Claim(
+        "overall",
+        "Item-KNN is the best of the traditional methods",
+        better_than("Item-KNN", SHALLOW),
+    ),
+    Claim(
+        "overall",
+        "GRU4REC is better than the traditional methods",
+        better_than("GRU4REC", SHALLOW),
+    ),
+    Claim(
+        "overall",
+        "NARM and STAMP are better than GRU4REC",
+        [("NARM", "GRU4REC"), ("STAMP", "GRU4REC")],
+    ),
     Claim("overall", "STAMP is better than NARM", [("STAMP", "NARM")]),
     Claim("overall", "SASRec is slightly better than STAMP", [("SASRec", "STAMP")]),
     Claim("encodings", "LDPE is better than no encoding", [("LDPE", "none")]),
-    Claim("encodings", "LDPE is the best encoding in PosRec", better_than("LDPE", paper_rows("encodings", "none"))),
+    Claim(
+        "encodings",
+        "LDPE is the best encoding in PosRec",
+        better_than("LDPE", paper_rows("encodings", "none")),
+    ),
     Claim("encodings", "LPE is slightly better than LRPE", [("LPE", "LRPE")]),
     Claim(
         "encodings",
@@ -63,15 +92,27 @@ CLAIMS = (
         [("LDPE", "ALPE"), ("LDPE", "2DLPE")],
         within=COMPARABLE,
     ),
-    Claim("encodings", "SPE and RSPE are comparable with DPE", [("DPE", "SPE"), ("DPE", "RSPE")], within=COMPARABLE),
+    Claim(
+        "encodings",
+        "SPE and RSPE are comparable with DPE",
+        [("DPE", "SPE"), ("DPE", "RSPE")],
+        within=COMPARABLE,
+    ),
     Claim(
         "encodings",
         "ASPE is the worst of the fixed encodings",
         [("SPE", "ASPE"), ("RSPE", "ASPE"), ("DPE", "ASPE"), ("2DSPE", "ASPE")],
     ),
     Claim("plug-in", "LDPE improves STAMP", [("STAMP + LDPE", "STAMP")]),
-    Claim("plug-in", "LDPE improves SASRec, which has LPE", [("SASRec + LDPE", "SASRec")]),
-    Claim("anchors", "Anchors improve SR-GNN", [("SR-GNN + anchors", "SR-GNN")], TESTED[:1]),
+    Claim(
+        "plug-in", "LDPE improves SASRec, which has LPE", [("SASRec + LDPE", "SASRec")]
+    ),
+    Claim(
+        "anchors",
+        "Anchors improve SR-GNN",
+        [("SR-GNN + anchors", "SR-GNN")],
+        TESTED[:1],
+    ),
     Claim("anchors", "Anchors improve FGNN", [("FGNN + anchors", "FGNN")], TESTED[:1]),
     Claim("anchors", "Anchors improve GC-SAN", [("GC-SAN + anchors", "GC-SAN")]),
     Claim("anchors", "Anchors improve PosRec", [("PosRec", WITHOUT_ANCHORS)]),
@@ -80,12 +121,20 @@ CLAIMS = (
 )
 
 # Tested in addition to the claims: rows that are not in the paper.
-EXTRA_PAIRS = {"overall": [("PosRec", "VSKNN"), ("PosRec", "STAN")], "encodings": [("LDPE", "RPE")]}
+EXTRA_PAIRS = {
+    "overall": [("PosRec", "VSKNN"), ("PosRec", "STAN")],
+    "encodings": [("LDPE", "RPE")],
+}
 
 
 def pairs_of(experiment: str, paper_dataset: str | None) -> list[tuple[str, str]]:
     """Every pair that is tested in a table, once."""
-    pairs = [pair for claim in CLAIMS if claim.applies_to(experiment, paper_dataset) for pair in claim.pairs]
+    pairs = [
+        pair
+        for claim in CLAIMS
+        if claim.applies_to(experiment, paper_dataset)
+        for pair in claim.pairs
+    ]
     return list(dict.fromkeys(pairs + EXTRA_PAIRS.get(experiment, [])))
 
 
@@ -106,7 +155,8 @@ def judge(claim: Claim, table: dict[str, Any], metric: str) -> dict[str, Any] | 
     tested = [
         finding
         for finding in table["findings"]
-        if finding["metric"] == metric and (finding["first"], finding["second"]) in claim.pairs
+        if finding["metric"] == metric
+        and (finding["first"], finding["second"]) in claim.pairs
     ]
     if not tested:
         return None
@@ -114,9 +164,18 @@ def judge(claim: Claim, table: dict[str, Any], metric: str) -> dict[str, Any] | 
     unclear = [finding for finding in tested if supports(claim, finding) == 0]
     complete = not unclear and len(tested) == len(claim.pairs)
     verdict = FAILED if against else HELD if complete else UNCLEAR
-    weakest = (lambda one: -abs(one["difference"])) if claim.within is not None else (lambda one: one["difference"])
+    weakest = (
+        (lambda one: -abs(one["difference"]))
+        if claim.within is not None
+        else (lambda one: one["difference"])
+    )
     deciding = min(against or unclear or tested, key=weakest)
-    about = {"claim": claim.text, "experiment": claim.experiment, "dataset": table["dataset"], "metric": metric}
+    about = {
+        "claim": claim.text,
+        "experiment": claim.experiment,
+        "dataset": table["dataset"],
+        "metric": metric,
+    }
     return {**about, "verdict": verdict, "deciding": deciding}
 
 
@@ -126,5 +185,12 @@ def supports(claim: Claim, finding: dict[str, Any]) -> int:
         return 0 if finding["p"] >= LEVEL else 1 if finding["difference"] > 0 else -1
     if finding["margin"] is None:
         return 0
-    distance, margin = abs(finding["difference"]), finding["margin"]
-    return 1 if distance + margin <= claim.within else -1 if distance - margin > claim.within else 0
+    distance = abs(finding["difference"])
+    margin = finding["margin"]
+    return (
+        1
+        if distance + margin <= claim.within
+        else -1
+        if distance - margin > claim.within
+        else 0
+    )

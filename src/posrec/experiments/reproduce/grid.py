@@ -16,7 +16,9 @@ from posrec.models.registry import MODELS
 from posrec.training.settings import Settings
 
 WITHOUT_ANCHORS = "PosRec-ANC"  # the paper's name
-OTHERS_SEEDS = 3  # for trained models other than PosRec; counting models have no randomness
+OTHERS_SEEDS = (
+    3  # for trained models other than PosRec; counting models have no randomness
+)
 
 # Settings of a model on a dataset of the paper, in addition to those of the row.
 BY_DATASET: dict[str, dict[str, dict[str, Any]]] = {
@@ -70,7 +72,12 @@ ENCODINGS_IN_POSREC = Experiment(
     "Positional encodings in PosRec",
     "Section 5.3: every encoding in place of LDPE, and none. The paper shows bars without numbers.",
     tuple(
-        TableRow(name.upper() if name != "none" else "none", "posrec", {"encoding": name}, extra=name == "rpe")
+        TableRow(
+            name.upper() if name != "none" else "none",
+            "posrec",
+            {"encoding": name},
+            extra=name == "rpe",
+        )
         for name in ENCODINGS
     ),
 )
@@ -105,7 +112,10 @@ SENSITIVITY = Experiment(
     "sensitivity",
     "Weight of the initial intention",
     "Section 5.6: lambda2 in PosRec, with lambda0 = lambda1 = 1. The paper shows curves without numbers.",
-    tuple(TableRow(f"λ2 = {value:g}", "posrec", {"lambda2": value}) for value in (0.25, 0.5, 1.0, 2.0)),
+    tuple(
+        TableRow(f"λ2 = {value:g}", "posrec", {"lambda2": value})
+        for value in (0.25, 0.5, 1.0, 2.0)
+    ),
 )
 FIGURES = Experiment(
     "figures",
@@ -113,31 +123,59 @@ FIGURES = Experiment(
     "Section 5.5: fixed encodings, and the tables that PosRec learned (seed 0). The paper says of learned ones that "
     "LPE tells positions from the first click alone, most of all the earliest, and LDPE those from both ends, from the "
     "last click more clearly.",
-    (TableRow("LPE", "posrec", {"encoding": "lpe"}), TableRow("LDPE", "posrec", {"encoding": "ldpe"})),
+    (
+        TableRow("LPE", "posrec", {"encoding": "lpe"}),
+        TableRow("LDPE", "posrec", {"encoding": "ldpe"}),
+    ),
 )
-EXPERIMENTS = {one.name: one for one in (OVERALL, ENCODINGS_IN_POSREC, PLUG_IN, ANCHORS, SENSITIVITY, FIGURES)}
+EXPERIMENTS = {
+    one.name: one
+    for one in (OVERALL, ENCODINGS_IN_POSREC, PLUG_IN, ANCHORS, SENSITIVITY, FIGURES)
+}
 
 
 def choose_experiments(name: str) -> list[Experiment]:
     if name != "all" and name not in EXPERIMENTS:
-        raise InputError(f"experiment {name!r} is not known; choose one of {', '.join(EXPERIMENTS)} or all")
+        raise InputError(
+            f"experiment {name!r} is not known; choose one of {', '.join(EXPERIMENTS)} or all"
+        )
     return list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
 
 
 def seeds_of(model: str, seeds: int) -> int:
     """PosRec gets all of them, other trained models up to three, counting models one."""
-    return 1 if not MODELS[model].is_trained else seeds if model == "posrec" else min(OTHERS_SEEDS, seeds)
+    return (
+        1
+        if not MODELS[model].is_trained
+        else seeds
+        if model == "posrec"
+        else min(OTHERS_SEEDS, seeds)
+    )
 
 
-def jobs_of(row: TableRow, dataset: str, seeds: int, shared_settings: Mapping[str, Any] | None = None) -> list[Job]:
+def jobs_of(
+    row: TableRow,
+    dataset: str,
+    seeds: int,
+    shared_settings: Mapping[str, Any] | None = None,
+) -> list[Job]:
     """A row's jobs on a dataset, one per seed; `shared_settings` are for models that have them."""
     spec = MODELS[row.model]
-    defaults = asdict(spec.config()) | ({} if not spec.is_trained else asdict(Settings(**spec.settings)))
-    shared = {key: value for key, value in (shared_settings or {}).items() if key in defaults}
+    defaults = asdict(spec.config()) | (
+        {} if not spec.is_trained else asdict(Settings(**spec.settings))
+    )
+    shared = {
+        key: value for key, value in (shared_settings or {}).items() if key in defaults
+    }
     by_dataset = BY_DATASET.get(row.model, {}).get(dataset_of(dataset) or "", {})
     wanted = {**by_dataset, **shared, **row.settings}
-    settings = {key: value for key, value in sorted(wanted.items()) if defaults[key] != value}
-    return [Job(dataset, row.model, settings, seed) for seed in range(seeds_of(row.model, seeds))]
+    settings = {
+        key: value for key, value in sorted(wanted.items()) if defaults[key] != value
+    }
+    return [
+        Job(dataset, row.model, settings, seed)
+        for seed in range(seeds_of(row.model, seeds))
+    ]
 
 
 def all_jobs(
@@ -158,7 +196,9 @@ def all_jobs(
         for dataset in datasets
         for experiment in experiments
         for row in experiment.rows
-        for job in jobs_of(row, dataset, 1 if experiment is FIGURES else seeds, shared_settings)
+        for job in jobs_of(
+            row, dataset, 1 if experiment is FIGURES else seeds, shared_settings
+        )
         if job.seed in seeds_of_round
     }
     return list(jobs.values())

@@ -38,7 +38,9 @@ from posrec.training.settings import Settings
 from posrec.training.training_log import LOG
 from posrec.version import __version__
 
-WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
+WORST = (
+    max(CUTOFFS) + 1
+)  # stands for every rank from here on: no metric looks further, and files are half the size
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,12 @@ class Job:
     @property
     def row(self) -> str:
         """The job without its dataset and seed: what a table has a row for."""
-        return " ".join([self.model, *(f"{key}={value}" for key, value in sorted(self.settings.items()))])
+        return " ".join(
+            [
+                self.model,
+                *(f"{key}={value}" for key, value in sorted(self.settings.items())),
+            ]
+        )
 
     @property
     def name(self) -> str:
@@ -83,7 +90,9 @@ class JobResult:
             with np.load(path, allow_pickle=False) as file:
                 return dict(file)
         except Exception as error:  # a damaged archive can raise almost anything
-            raise InputError(f"{path} can't be read ({error}); remove it, and the job is run again") from None
+            raise InputError(
+                f"{path} can't be read ({error}); remove it, and the job is run again"
+            ) from None
 
 
 def path_of(job: Job, folder: Path) -> Path:
@@ -96,8 +105,13 @@ def load_result(job: Job, folder: Path) -> JobResult | None:
     if not path.exists():
         return None
     record = read_json(path)
-    if not isinstance(record, dict) or not {"fingerprint", "total_seconds"} <= record.keys():
-        raise InputError(f"{path} is not the result of a job; remove it, or name another --out")
+    if (
+        not isinstance(record, dict)
+        or not {"fingerprint", "total_seconds"} <= record.keys()
+    ):
+        raise InputError(
+            f"{path} is not the result of a job; remove it, or name another --out"
+        )
     result = JobResult(job, record, path)
     return result if result.error or path.with_suffix(".npz").exists() else None
 
@@ -107,9 +121,12 @@ def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
     record = result.record
     if record["fingerprint"] != data.fingerprint:
         return f"it was run on other data (fingerprint {record['fingerprint'][:8]}, now {data.fingerprint[:8]})"
-    before, now = record.get("config", {}), {} if result.error else config_of(result.job)
+    before = record.get("config", {})
+    now = {} if result.error else config_of(result.job)
     for key, value in now.items():
-        if key in before and before[key] != value:  # settings added since then are off by default
+        if (
+            key in before and before[key] != value
+        ):  # settings added since then are off by default
             return f"it was run with {key}={before[key]}, which is {value} now"
     return None
 
@@ -117,8 +134,12 @@ def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
 def config_of(job: Job) -> dict[str, Any]:
     """Every setting of a job: the model's and, if it is trained, those of the training."""
     spec = find_spec(job.model)
-    model, training = split_settings({**job.settings, "seed": job.seed}, spec.config(), Settings(**spec.settings))
-    return asdict(model) if not spec.is_trained else {**asdict(training), **asdict(model)}
+    model, training = split_settings(
+        {**job.settings, "seed": job.seed}, spec.config(), Settings(**spec.settings)
+    )
+    return (
+        asdict(model) if not spec.is_trained else {**asdict(training), **asdict(model)}
+    )
 
 
 def run_jobs(
@@ -144,19 +165,31 @@ def run_jobs(
         for number, job in enumerate(missing):
             if time.monotonic() >= deadline:
                 left = len(missing) - number
-                progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
+                progress.message(
+                    f"{left} of {len(wanted)} jobs are left; the same command continues with them"
+                )
                 return
             progress.update("Jobs", number, len(missing), job.name)
             yield job
 
     with one_writer(folder):
-        missing = [job for job in wanted if not is_done(job, datasets[job.dataset], folder, progress)]
+        missing = [
+            job
+            for job in wanted
+            if not is_done(job, datasets[job.dataset], folder, progress)
+        ]
         task = partial(run_job, datasets, folder, device)
-        results = executor.run(task, started(missing), work="Jobs", gpus=executor.gpus_for(device))
+        results = executor.run(
+            task, started(missing), work="Jobs", gpus=executor.gpus_for(device)
+        )
         for number, (_, result) in enumerate(results, start=1):
             progress.message(f"{number} of {len(missing)}: {result_line(result)}")
         saved = [load_result(job, folder) for job in wanted]
-    return {one.job.name: one for one in saved if one and not why_outdated(one, datasets[one.job.dataset])}
+    return {
+        one.job.name: one
+        for one in saved
+        if one and not why_outdated(one, datasets[one.job.dataset])
+    }
 
 
 def is_done(job: Job, data: PreparedDataset, folder: Path, progress: Progress) -> bool:
@@ -173,20 +206,35 @@ def result_line(result: JobResult) -> str:
     seconds = result.record["total_seconds"]
     if result.error:
         return f"{result.job.name} failed after {seconds:.0f} s: {result.error}"
-    figures = ", ".join(f"{name} {result.metrics[name]:.2f}" for name in ("recall@10", "mrr@10"))
+    figures = ", ".join(
+        f"{name} {result.metrics[name]:.2f}" for name in ("recall@10", "mrr@10")
+    )
     return f"{result.job.name}: {figures} in {seconds:.0f} s"
 
 
-def run_job(datasets: Mapping[str, PreparedDataset], folder: Path, device: str, job: Job) -> JobResult:
+def run_job(
+    datasets: Mapping[str, PreparedDataset], folder: Path, device: str, job: Job
+) -> JobResult:
     """Train and evaluate, and save the result, or the error where it fails."""
     began = time.monotonic()
     data = datasets[job.dataset]
     where = choose_device(device)
     record: dict[str, Any] = {
-        **{"dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed},
-        **{"fingerprint": data.fingerprint, "posrec": __version__, "torch": torch.__version__},
+        **{
+            "dataset": job.dataset,
+            "model": job.model,
+            "settings": dict(job.settings),
+            "seed": job.seed,
+        },
+        **{
+            "fingerprint": data.fingerprint,
+            "posrec": __version__,
+            "torch": torch.__version__,
+        },
         "python": platform.python_version(),
-        "machine": torch.cuda.get_device_name() if where.type == "cuda" else f"{platform.machine()} CPU",
+        "machine": torch.cuda.get_device_name()
+        if where.type == "cuda"
+        else f"{platform.machine()} CPU",
     }
     path = path_of(job, folder)
     with tempfile.TemporaryDirectory() as scratch:
@@ -194,26 +242,49 @@ def run_job(datasets: Mapping[str, PreparedDataset], folder: Path, device: str, 
         try:
             record["config"] = config_of(job)
             settings = {**job.settings, "seed": job.seed}
-            options: dict[str, Any] = {"progress": SilentProgress(), "resumable": False, "export": False}
-            run, evaluation = fit_run(data, job.model, folder_of_run, settings, device, **options)
+            options: dict[str, Any] = {
+                "progress": SilentProgress(),
+                "resumable": False,
+                "export": False,
+            }
+            run, evaluation = fit_run(
+                data, job.model, folder_of_run, settings, device, **options
+            )
         except RunStopped:
-            raise RunStopped(f"stopped in {job.name}; the same command continues with it") from None
+            raise RunStopped(
+                f"stopped in {job.name}; the same command continues with it"
+            ) from None
         except Exception as error:  # hours of other jobs must not be lost to one that fails, whatever the reason
             record["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:
             log_file = folder_of_run / LOG
-            log = [json.loads(line) for line in log_file.read_text().splitlines()] if log_file.exists() else []
+            log = (
+                [json.loads(line) for line in log_file.read_text().splitlines()]
+                if log_file.exists()
+                else []
+            )
             record |= {
-                "metrics": {name: round(100 * value, 4) for name, value in evaluation.metrics.items()},
+                "metrics": {
+                    name: round(100 * value, 4)
+                    for name, value in evaluation.metrics.items()
+                },
                 "losses": [round(line["loss"], 4) for line in log if "loss" in line],
                 "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
             }
-            arrays: dict[str, Any] = {"ranks": evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)}
+            arrays: dict[str, Any] = {
+                "ranks": evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)
+            }
             tables = list(encoding_tables(run.model.state_dict()).values())
             if job.seed == 0 and len(tables) == 1:  # the report draws those of seed 0
                 arrays["encoding"] = tables[0].cpu().numpy()
-            with whole_file(path.with_suffix(".npz"), overwrite=True) as unfinished, unfinished.open("wb") as file:
+            with (
+                whole_file(path.with_suffix(".npz"), overwrite=True) as unfinished,
+                unfinished.open("wb") as file,
+            ):
                 np.savez_compressed(file, **arrays)
-    record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
+    record |= {
+        "total_seconds": round(time.monotonic() - began, 1),
+        "finished": datetime.now(UTC).date().isoformat(),
+    }
     write_json(path, record)
     return JobResult(job, record, path)

@@ -9,10 +9,18 @@ METRICS = ("recall@5", "recall@10", "mrr@5", "mrr@10")
 Figure = tuple[float, float | None]  # mean, and deviation where the paper gives one
 Figures = tuple[Figure, Figure, Figure, Figure]
 
-TITLES = {"yoochoose1_64": "Yoochoose 1/64", "yoochoose1_4": "Yoochoose 1/4", "diginetica": "Diginetica"}
+TITLES = {
+    "yoochoose1_64": "Yoochoose 1/64",
+    "yoochoose1_4": "Yoochoose 1/4",
+    "diginetica": "Diginetica",
+}
 
 # Training and test samples of each dataset: by these a prepared dataset is known to be the paper's.
-SAMPLES = {"yoochoose1_64": (369_859, 55_898), "yoochoose1_4": (5_917_746, 55_898), "diginetica": (719_470, 60_858)}
+SAMPLES = {
+    "yoochoose1_64": (369_859, 55_898),
+    "yoochoose1_4": (5_917_746, 55_898),
+    "diginetica": (719_470, 60_858),
+}
 
 BEST_LAMBDA2 = {"yoochoose1_64": 0.5, "yoochoose1_4": 0.5, "diginetica": 1.0}
 
@@ -114,13 +122,28 @@ def impossible(figures: dict[str, Figure]) -> list[str]:
     if not figures:
         return []
     recall5, recall10, mrr5, mrr10 = (figures[name][0] for name in METRICS)
-    later, gained = recall10 - recall5, mrr10 - mrr5
+    later = recall10 - recall5
+    gained = mrr10 - mrr5
     bounds = (  # the smaller, the larger, how much rounding to two digits may hide, what is wrong
         (mrr5, recall5, 0.01, "MRR@5 is above Recall@5"),
         (mrr10, recall10, 0.01, "MRR@10 is above Recall@10"),
         (recall5 / 5, mrr5, 0.006, "MRR@5 is below a fifth of Recall@5"),
         (recall10 / 10, mrr10, 0.006, "MRR@10 is below a tenth of Recall@10"),
-        (gained, later / 6, 0.012, "MRR grows from 5 to 10 by more than the added hits can give"),
-        (later / 10, gained, 0.011, "MRR grows from 5 to 10 by less than the added hits must give"),
+        (
+            gained,
+            later / 6,
+            0.012,
+            "MRR grows from 5 to 10 by more than the added hits can give",
+        ),
+        (
+            later / 10,
+            gained,
+            0.011,
+            "MRR grows from 5 to 10 by less than the added hits must give",
+        ),
     )
-    return [reason for smaller, larger, rounding, reason in bounds if smaller > larger + rounding]
+    return [
+        reason
+        for smaller, larger, rounding, reason in bounds
+        if smaller > larger + rounding
+    ]

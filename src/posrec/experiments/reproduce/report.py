@@ -10,11 +10,19 @@ from posrec.experiments.encoding_figures import figures
 from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR
 from posrec.experiments.reproduce.grid import EXPERIMENTS, FIGURES
-from posrec.experiments.reproduce.paper import METRICS, SAMPLES, TITLES, dataset_of, impossible
+from posrec.experiments.reproduce.paper import (
+    METRICS,
+    SAMPLES,
+    TITLES,
+    dataset_of,
+    impossible,
+)
 from posrec.experiments.reproduce.tables import TESTED
 from posrec.io import write_json, write_text
 
-REPORT, SUMMARY, PICTURES = "report.md", "summary.json", "figures"
+REPORT = "report.md"
+SUMMARY = "summary.json"
+PICTURES = "figures"
 NAMES = {"recall@5": "R@5", "recall@10": "R@10", "mrr@5": "M@5", "mrr@10": "M@10"}
 Summary = dict[str, Any]
 
@@ -29,13 +37,17 @@ IMPOSSIBLE = """\
 a tenth to a sixth of what Recall does. The paper's row is shown as printed."""
 
 
-def write_report(summary: Summary, learned: Sequence[TrainedEncoding], out: Path) -> None:
+def write_report(
+    summary: Summary, learned: Sequence[TrainedEncoding], out: Path
+) -> None:
     """The summary, the report, and for the experiment `figures` the encodings drawn."""
     if draws_encodings(summary):
         summary["figures"] = []
         (out / PICTURES).mkdir(exist_ok=True)
         for name, figure in figures(100, learned):
-            figure.savefig(out / PICTURES / f"{name}.png", dpi=80, metadata={"Software": None})
+            figure.savefig(
+                out / PICTURES / f"{name}.png", dpi=80, metadata={"Software": None}
+            )
             summary["figures"].append(f"{PICTURES}/{name}.png")
     write_json(out / SUMMARY, summary)
     write_text(out / REPORT, markdown_report(summary))
@@ -51,18 +63,26 @@ def dataset_title(dataset: str) -> str:
 
 def introduction(summary: Summary) -> list[str]:
     names = ", ".join(map(dataset_title, summary["datasets"]))
-    wanted, missing, failed = summary["jobs"]["wanted"], summary["jobs"]["missing"], len(summary["failed"])
+    wanted = summary["jobs"]["wanted"]
+    missing = summary["jobs"]["missing"]
+    failed = len(summary["failed"])
     lines = [
         f"Section 5 of “Exploiting Positional Information for Session-based Recommendation”, {summary['experiment']}, "
         f"on {names}: {wanted - missing - failed:,} of {wanted:,} trainings done, up to "
         f"{plural(summary['seeds'], 'seed')} each."
     ]
     if summary["quick"]:
-        lines.append("This is a quick run of tiny models on a simulated shop: it says nothing about the paper.")
+        lines.append(
+            "This is a quick run of tiny models on a simulated shop: it says nothing about the paper."
+        )
     if failed:
-        lines.append(f"{plural(failed, 'training')} failed; they are listed at the end.")
+        lines.append(
+            f"{plural(failed, 'training')} failed; they are listed at the end."
+        )
     if missing:
-        lines.append(f"{plural(missing, 'training')} not run yet; the same command continues with them.")
+        lines.append(
+            f"{plural(missing, 'training')} not run yet; the same command continues with them."
+        )
     for name, data in summary["datasets"].items():
         samples = (data["train_samples"], data["test_samples"])
         train, test = expected = SAMPLES.get(dataset_of(name) or "", samples)
@@ -76,24 +96,46 @@ def introduction(summary: Summary) -> list[str]:
 
 def verdict_counts(summary: Summary) -> str:
     counts = Counter(claim["verdict"] for claim in summary["claims"])
-    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (HELD, FAILED, UNCLEAR))
+    listed = ", ".join(
+        f"{counts[verdict]} {verdict}" for verdict in (HELD, FAILED, UNCLEAR)
+    )
     return f"Answers to the paper's claims, one for each claim, dataset and metric: {listed}."
 
 
 def markdown_report(summary: Summary) -> str:
     parts = ["# The paper's experiments, run again", *introduction(summary), METHOD]
     if summary["tables"]:
-        head = ("claim", "dataset", "metric", "verdict", "the comparison that decided", "difference", "p")
+        head = (
+            "claim",
+            "dataset",
+            "metric",
+            "verdict",
+            "the comparison that decided",
+            "difference",
+            "p",
+        )
         parts += ["## Which claims of the paper held", verdict_counts(summary)]
-        parts += [markdown_table(head, (claim_cells(claim, summary["tables"]) for claim in summary["claims"]))]
+        parts += [
+            markdown_table(
+                head,
+                (claim_cells(claim, summary["tables"]) for claim in summary["claims"]),
+            )
+        ]
     for experiment in EXPERIMENTS.values():
-        tables = [table for table in summary["tables"] if table["experiment"] == experiment.name]
+        tables = [
+            table
+            for table in summary["tables"]
+            if table["experiment"] == experiment.name
+        ]
         parts += [f"## {experiment.title}", experiment.about] if tables else []
         for table in tables:
             parts += table_parts(table)
     if draws_encodings(summary):
         parts += encoding_parts(summary)
-    parts += ["## Where this comes from", "\n".join(f"- {line}" for line in provenance(summary))]
+    parts += [
+        "## Where this comes from",
+        "\n".join(f"- {line}" for line in provenance(summary)),
+    ]
     if summary["failed"]:
         failed = [f"- {name}: {error}" for name, error in summary["failed"].items()]
         parts += ["### Trainings that failed", "\n".join(failed)]
@@ -101,15 +143,31 @@ def markdown_report(summary: Summary) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+    return "\n".join(
+        f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)
+    )
 
 
 def claim_cells(claim: dict[str, Any], tables: Sequence[dict[str, Any]]) -> list[str]:
     place = (claim["experiment"], claim["dataset"])
-    (rows,) = (table["rows"] for table in tables if (table["experiment"], table["dataset"]) == place)
-    finding, metric = claim["deciding"], claim["metric"]
-    figures = [f"{label}: {rows[label][metric][0]:.2f}" for label in (finding["first"], finding["second"])]
-    cells = [claim["claim"], dataset_title(claim["dataset"]), NAMES[metric], claim["verdict"], ", ".join(figures)]
+    (rows,) = (
+        table["rows"]
+        for table in tables
+        if (table["experiment"], table["dataset"]) == place
+    )
+    finding = claim["deciding"]
+    metric = claim["metric"]
+    figures = [
+        f"{label}: {rows[label][metric][0]:.2f}"
+        for label in (finding["first"], finding["second"])
+    ]
+    cells = [
+        claim["claim"],
+        dataset_title(claim["dataset"]),
+        NAMES[metric],
+        claim["verdict"],
+        ", ".join(figures),
+    ]
     return [*cells, *difference_cells(finding)]
 
 
@@ -132,7 +190,9 @@ def table_parts(table: dict[str, Any]) -> list[str]:
     papers = [row["paper"] for row in table["rows"].values()]
     head = ["%", "seeds"]
     for metric in METRICS:
-        head += [NAMES[metric], "paper", "difference"] if any(papers) else [NAMES[metric]]
+        head += (
+            [NAMES[metric], "paper", "difference"] if any(papers) else [NAMES[metric]]
+        )
     rows = [row_cells(label, row, any(papers)) for label, row in table["rows"].items()]
     parts = [f"### {dataset_title(table['dataset'])}", markdown_table(head, rows)]
     if any(impossible(paper) for paper in papers):
@@ -140,14 +200,22 @@ def table_parts(table: dict[str, Any]) -> list[str]:
     if table["findings"]:
         by_pair: dict[str, list[str]] = {}
         for one in table["findings"]:
-            by_pair.setdefault(f"{one['first']} - {one['second']}", []).extend(difference_cells(one))
-        head = ["comparison", *(cell for metric in TESTED for cell in (NAMES[metric], "p"))]
-        parts.append(markdown_table(head, ([pair, *cells] for pair, cells in by_pair.items())))
+            by_pair.setdefault(f"{one['first']} - {one['second']}", []).extend(
+                difference_cells(one)
+            )
+        head = [
+            "comparison",
+            *(cell for metric in TESTED for cell in (NAMES[metric], "p")),
+        ]
+        parts.append(
+            markdown_table(head, ([pair, *cells] for pair, cells in by_pair.items()))
+        )
     return parts
 
 
 def row_cells(label: str, row: dict[str, Any], compares: bool) -> list[str]:
-    seeds, wanted = row["seeds"], row["wanted"]
+    seeds = row["seeds"]
+    wanted = row["wanted"]
     count = str(wanted) if seeds == wanted else f"{seeds} of {wanted}"
     cells = [label, count if seeds else "failed" if row["failed"] else "not run yet"]
     mark = "†" if impossible(row["paper"]) else ""
@@ -163,9 +231,19 @@ def row_cells(label: str, row: dict[str, Any], compares: bool) -> list[str]:
 
 def encoding_parts(summary: Summary) -> list[str]:
     """Section 5.5: the fixed encodings, and what PosRec learned on each dataset, seed 0."""
-    head = ("encoding", "learned on", "same position from the first click", "same from the last", "others")
+    head = (
+        "encoding",
+        "learned on",
+        "same position from the first click",
+        "same from the last",
+        "others",
+    )
     rows = [
-        [one["encoding"].upper(), one["run"], *(f"{value:.2f}" for value in one["similarity"])]
+        [
+            one["encoding"].upper(),
+            one["run"],
+            *(f"{value:.2f}" for value in one["similarity"]),
+        ]
         for one in summary["encodings"]
     ]
     return [
@@ -173,14 +251,19 @@ def encoding_parts(summary: Summary) -> list[str]:
         FIGURES.about,
         "Mean dot products between positions of sessions of 10 and of 20 clicks, scaled to 0 .. 1:",
         markdown_table(head, rows),
-        *(f"![{Path(name).stem.replace('-', ' ')}]({name})" for name in summary["figures"]),
+        *(
+            f"![{Path(name).stem.replace('-', ' ')}]({name})"
+            for name in summary["figures"]
+        ),
     ]
 
 
 def provenance(summary: Summary) -> list[str]:
     lines = []
     for key, values in summary["made_by"].items():
-        counted = [f"{value} ({plural(count, 'training')})" for value, count in values.items()]
+        counted = [
+            f"{value} ({plural(count, 'training')})" for value, count in values.items()
+        ]
         lines.append(f"{key}: {', '.join(counted)}")
     for name, data in summary["datasets"].items():
         lines.append(

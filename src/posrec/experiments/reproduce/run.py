@@ -12,7 +12,12 @@ from posrec.errors import InputError
 from posrec.experiments.encoding_figures import mean_similarities
 from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.reproduce.claims import answer_claims, pairs_of
-from posrec.experiments.reproduce.grid import FIGURES, all_jobs, choose_experiments, jobs_of
+from posrec.experiments.reproduce.grid import (
+    FIGURES,
+    all_jobs,
+    choose_experiments,
+    jobs_of,
+)
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.paper import dataset_of
 from posrec.experiments.reproduce.report import write_report
@@ -23,7 +28,14 @@ from posrec.progress import Progress, SilentProgress
 JOBS = "jobs"
 QUICK_SEEDS = 2
 # For every model that has the setting: everything is run, nothing is trained to the end.
-QUICK = {"d": 16, "hidden": 16, "epochs": 1, "batch_size": 256, "learning_rate": 0.01, "max_length": 10}
+QUICK = {
+    "d": 16,
+    "hidden": 16,
+    "epochs": 1,
+    "batch_size": 256,
+    "learning_rate": 0.01,
+    "max_length": 10,
+}
 
 
 def reproduce(
@@ -46,32 +58,51 @@ def reproduce(
     experiments = choose_experiments(experiment)
     out.mkdir(parents=True, exist_ok=True)
     if quick_sessions is None:
-        datasets, shared_settings = load_datasets(data), {}
+        datasets = load_datasets(data)
+        shared_settings = {}
     else:
-        datasets, shared_settings, seeds = {"demo": quick_shop(out, quick_sessions)}, QUICK, min(seeds, QUICK_SEEDS)
+        datasets = {"demo": quick_shop(out, quick_sessions)}
+        shared_settings = QUICK
+        seeds = min(seeds, QUICK_SEEDS)
     jobs = all_jobs(experiments, list(datasets), seeds, shared_settings)
     results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, executor)
     tables: list[dict[str, Any]] = []
     learned: list[TrainedEncoding] = []
     for one in experiments if with_report else ():
         for name, prepared in datasets.items():
-            progress.update("Testing differences", len(tables), len(experiments) * len(datasets), name)
+            progress.update(
+                "Testing differences",
+                len(tables),
+                len(experiments) * len(datasets),
+                name,
+            )
             if one is FIGURES:
                 learned += learned_encodings(name, results, shared_settings)
             else:
                 pairs = pairs_of(one.name, dataset_of(name))
-                tables.append(make_table(one, prepared, name, results, pairs, seeds, shared_settings))
+                tables.append(
+                    make_table(
+                        one, prepared, name, results, pairs, seeds, shared_settings
+                    )
+                )
     summary = {
         "experiment": experiment,
         "seeds": seeds,
         "quick": bool(shared_settings),
-        "datasets": {name: dataset_summary(prepared) for name, prepared in datasets.items()},
+        "datasets": {
+            name: dataset_summary(prepared) for name, prepared in datasets.items()
+        },
         **results_summary(results),
         "jobs": {"wanted": len(jobs), "missing": len(jobs) - len(results)},
         "tables": tables,
         "claims": answer_claims(tables),
         "encodings": [
-            {"encoding": one.name, "run": str(one.run), "similarity": mean_similarities(one.scheme)} for one in learned
+            {
+                "encoding": one.name,
+                "run": str(one.run),
+                "similarity": mean_similarities(one.scheme),
+            }
+            for one in learned
         ],
     }
     if with_report:
@@ -81,10 +112,14 @@ def reproduce(
 
 def load_datasets(folders: Sequence[Path]) -> dict[str, PreparedDataset]:
     if not folders:
-        raise InputError("no dataset: name one with --data DIR, or try everything on a small shop with --quick")
+        raise InputError(
+            "no dataset: name one with --data DIR, or try everything on a small shop with --quick"
+        )
     datasets = {folder.resolve().name: load(folder) for folder in folders}
     if len(datasets) < len(folders):
-        raise InputError("two datasets have the same folder name, which must identify a dataset; rename one")
+        raise InputError(
+            "two datasets have the same folder name, which must identify a dataset; rename one"
+        )
     return datasets
 
 
@@ -93,7 +128,11 @@ def quick_shop(out: Path, sessions: int) -> PreparedDataset:
     from posrec.demo.shop import make_demo
 
     folder = out / f"demo-{sessions}"
-    return load(folder / "data") if (folder / "data").exists() else make_demo(folder, sessions=sessions)
+    return (
+        load(folder / "data")
+        if (folder / "data").exists()
+        else make_demo(folder, sessions=sessions)
+    )
 
 
 def learned_encodings(
@@ -105,7 +144,8 @@ def learned_encodings(
         result = results.get(jobs_of(row, dataset, 1, shared_settings)[0].name)
         table = result.arrays().get("encoding") if result and not result.error else None
         if table is not None:
-            name, run = str(row.settings["encoding"]), Path(f"{dataset}, seed 0")
+            name = str(row.settings["encoding"])
+            run = Path(f"{dataset}, seed 0")
             encodings.append(TrainedEncoding(run, name, torch.from_numpy(table)))
     return encodings
 
@@ -125,7 +165,12 @@ def results_summary(results: Mapping[str, JobResult]) -> dict[str, Any]:
     records = [result.record for result in results.values()]
     keys = ("machine", "posrec", "torch", "python", "finished")
     return {
-        "made_by": {key: dict(Counter(str(record.get(key, "")) for record in records)) for key in keys},
+        "made_by": {
+            key: dict(Counter(str(record.get(key, "")) for record in records))
+            for key in keys
+        },
         "seconds": round(sum(record["total_seconds"] for record in records), 1),
-        "failed": {name: result.error for name, result in results.items() if result.error},
+        "failed": {
+            name: result.error for name, result in results.items() if result.error
+        },
     }

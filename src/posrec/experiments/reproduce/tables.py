@@ -1,4 +1,5 @@
-"""A table for each experiment and dataset: means over seeds, the paper's figures, tested differences.
+"""A table for each experiment and dataset: means over seeds, the paper's figures, tested
+differences.
 
 Differences are tested on the same samples, each sample's gain averaged over the seeds. The
 variances over sessions and over seeds are added, so that a difference that is shown would be there
@@ -50,7 +51,8 @@ def make_table(
     shared_settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The table of `experiment` on one dataset, as in summary.json; `pairs` of rows are tested."""
-    rows, runs_of = {}, {}
+    rows = {}
+    runs_of = {}
     for row in experiment.rows:
         jobs = jobs_of(row, dataset, seeds, shared_settings)
         done = [results[job.name] for job in jobs if job.name in results]
@@ -59,36 +61,60 @@ def make_table(
             "seeds": len(runs),
             "wanted": len(jobs),
             "failed": len(done) - len(runs),
-            **{metric: mean_and_deviation(runs, metric) for metric in (runs[0].metrics if runs else ())},
+            **{
+                metric: mean_and_deviation(runs, metric)
+                for metric in (runs[0].metrics if runs else ())
+            },
             "paper": figures_of(experiment.name, dataset_of(dataset), row.label),
         }
     findings = find_differences(runs_of, pairs, data)
-    return {"experiment": experiment.name, "dataset": dataset, "rows": rows, "findings": findings}
+    return {
+        "experiment": experiment.name,
+        "dataset": dataset,
+        "rows": rows,
+        "findings": findings,
+    }
 
 
 def mean_and_deviation(runs: Runs, metric: str) -> list[float]:
     values = [run.metrics[metric] for run in runs]
-    return [round(value, 2) for value in (mean(values), *([stdev(values)] if len(values) > 1 else []))]
+    return [
+        round(value, 2)
+        for value in (mean(values), *([stdev(values)] if len(values) > 1 else []))
+    ]
 
 
 def find_differences(
-    runs_of: Mapping[str, Runs], pairs: Pairs, data: PreparedDataset, metrics: Sequence[str] = TESTED
+    runs_of: Mapping[str, Runs],
+    pairs: Pairs,
+    data: PreparedDataset,
+    metrics: Sequence[str] = TESTED,
 ) -> list[dict[str, Any]]:
     """Test the pairs of which both rows have results; Holm's correction covers all.
 
     A difference is in points of percent; its margin is half its 95 % interval, or None if unknown.
     """
-    mean_gains = cache(lambda label, metric: gains_over_seeds(label, runs_of[label], metric))
-    both_run = [(first, second) for first, second in pairs if runs_of[first] and runs_of[second]]
+    mean_gains = cache(
+        lambda label, metric: gains_over_seeds(label, runs_of[label], metric)
+    )
+    both_run = [
+        (first, second) for first, second in pairs if runs_of[first] and runs_of[second]
+    ]
     sessions = session_of_samples(data.test)
     findings: list[dict[str, Any]] = []
-    for first, second, metric in ((*pair, metric) for pair in both_run for metric in metrics):
-        over_sessions = compare_paired(mean_gains(first, metric), mean_gains(second, metric), sessions)
+    for first, second, metric in (
+        (*pair, metric) for pair in both_run for metric in metrics
+    ):
+        over_sessions = compare_paired(
+            mean_gains(first, metric), mean_gains(second, metric), sessions
+        )
         over_seeds = [seed_error(runs_of[label], metric) for label in (first, second)]
         points, half, p = combine_errors(over_sessions, data.test.sessions, over_seeds)
         about = {"first": first, "second": second, "metric": metric}
         seeds = [len(runs_of[label]) for label in (first, second)]
-        findings.append({**about, "difference": points, "margin": half, "p": p, "seeds": seeds})
+        findings.append(
+            {**about, "difference": points, "margin": half, "p": p, "seeds": seeds}
+        )
     corrected = holm([finding["p"] for finding in findings])
     return [{**finding, "p": p} for finding, p in zip(findings, corrected, strict=True)]
 
@@ -99,9 +125,16 @@ def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
     The ranks in results/reproduction reach to 10: a metric at 20 raises an InputError.
     """
     name, _, k = metric.partition("@")
-    gained = torch.stack([gains(torch.from_numpy(run.arrays()["ranks"]), name, int(k)) for run in runs]).mean(0)
-    if abs(100 * float(gained.mean()) - mean(run.metrics[metric] for run in runs)) > ROUNDING:
-        raise InputError(f"the ranks of {label} are not those of its {metric}; run its jobs again")
+    gained = torch.stack(
+        [gains(torch.from_numpy(run.arrays()["ranks"]), name, int(k)) for run in runs]
+    ).mean(0)
+    if (
+        abs(100 * float(gained.mean()) - mean(run.metrics[metric] for run in runs))
+        > ROUNDING
+    ):
+        raise InputError(
+            f"the ranks of {label} are not those of its {metric}; run its jobs again"
+        )
     return gained
 
 

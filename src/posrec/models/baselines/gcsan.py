@@ -1,8 +1,10 @@
-"""GC-SAN (Xu et al., "Graph Contextualized Self-Attention Network for Session-based Recommendation", IJCAI 2019).
+"""GC-SAN (Xu et al., "Graph Contextualized Self-Attention Network for Session-based
+Recommendation", IJCAI 2019).
 
-SR-GNN's gated graph layer, Eq. (1)-(2); then self-attention among the nodes of the session with a feed-forward, Eq.
-(3)-(4), stacked, Eq. (5)-(6). The session's vector is a weighted mean of the last item's vectors after and before
-attention, Eq. (7); items are scored by their product with it, Eq. (8).
+SR-GNN's gated graph layer, Eq. (1)-(2); then self-attention among the nodes of the session with a
+feed-forward, Eq. (3)-(4), stacked, Eq. (5)-(6). The session's vector is a weighted mean of the last
+item's vectors after and before attention, Eq. (7); items are scored by their product with it, Eq.
+(8).
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
 """
@@ -25,8 +27,12 @@ from posrec.nn.packing import Packing
 
 @dataclass(frozen=True)
 class GCSANConfig:
-    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
-    anchors: bool = setting(False, "add the [anchor edges](terms.md#anchors) of PosRec's paper")
+    d: int = setting(
+        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
+    )
+    anchors: bool = setting(
+        False, "add the [anchor edges](terms.md#anchors) of PosRec's paper"
+    )
     layers: int = setting(1, "layers of self-attention", at_least=0, tune=(1, 2))
     weight: float = setting(
         0.6,
@@ -34,16 +40,23 @@ class GCSANConfig:
         between=(0, 1),
         tune=(0.4, 0.6, 0.8),
     )
-    dropout: float = setting(0.0, "dropout in the self-attention", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
-    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
+    dropout: float = setting(
+        0.0,
+        "dropout in the self-attention",
+        between=(0, 1),
+        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
+    )
+    max_length: int = setting(
+        20, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class SelfAttentionLayer(nn.Module):
-    """F = softmax(Q K^T / sqrt(d)) V, Eq. (3); E = W_2 relu(W_1 F) + F, Eq. (4). x [T, d] -> [T, d].
+    """F = softmax(Q K^T / sqrt(d)) V, Eq. (3); E = W_2 relu(W_1 F) + F, Eq. (4). x [T, d] -> [T,
+    d].
 
-    Unlike a Transformer layer it has one head, no residual connection around the attention and no layer norms. With
-    `rows [R]` only these rows are computed after the attention, [R, d].
-    """
+    Unlike a Transformer layer it has one head, no residual connection around the attention and no
+    layer norms. With `rows [R]` only these rows are computed after the attention, [R, d]."""
 
     def __init__(self, d: int, dropout: float) -> None:
         super().__init__()
@@ -52,11 +65,15 @@ class SelfAttentionLayer(nn.Module):
         self.second = nn.Linear(d, d)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing, rows: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, packing: Packing, rows: Tensor | None = None
+    ) -> Tensor:
         attended = self_attention(self.queries_keys_values(x), 1, packing)
         if rows is not None:
             attended = attended[rows]
-        mapped: Tensor = self.dropout(self.second(functional.relu(self.first(attended))))
+        mapped: Tensor = self.dropout(
+            self.second(functional.relu(self.first(attended)))
+        )
         return mapped + attended
 
 
@@ -67,7 +84,9 @@ class GCSAN(SessionModel):
         super().__init__(items, config)
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
-        self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))
+        self.attention = nn.ModuleList(
+            SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers)
+        )
         self.draw_weights(1 / math.sqrt(config.d))  # as in SR-GNN's code
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
@@ -76,9 +95,14 @@ class GCSAN(SessionModel):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """S_f [B, d] and the item table, whose first n rows are the items."""
         graph, packing = self.graph_and_packing(batch)
-        x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
+        x, table = self.embedding.look_up_and_table(
+            packing.to_rows(batch.items)
+        )  # [T, d]
         assert graph.weights is not None
         nodes = self.graph(x, graph.weights, packing)  # H [T, d], Eq. (1), (2)
-        last_row, weight = packing.row_at(graph.last(batch.lengths)), self.config.weight
-        attended = apply_layers(self.attention, nodes, last_row, packing)  # E^(k), Eq. (3)-(6)
+        last_row = packing.row_at(graph.last(batch.lengths))
+        weight = self.config.weight
+        attended = apply_layers(
+            self.attention, nodes, last_row, packing
+        )  # E^(k), Eq. (3)-(6)
         return weight * attended + (1 - weight) * nodes[last_row], table

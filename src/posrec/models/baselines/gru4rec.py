@@ -1,11 +1,12 @@
-"""GRU4Rec (Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", ICLR 2016; Hidasi and
-Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based Recommendations", CIKM 2018).
+"""GRU4Rec (Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", ICLR
+2016; Hidasi and Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based
+Recommendations", CIKM 2018).
 
-Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored
-by their product with it. The losses of both papers are in `training/ranking_losses.py`. The input and output vectors of
-the items are one table (`tied`, the constrained embedding of 2018) or two (2016). With one table, a state of another
-width than the item vectors is mapped to theirs, as in RecBole.
-"""
+Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector,
+and items are scored by their product with it. The losses of both papers are in
+`training/ranking_losses.py`. The input and output vectors of the items are one table (`tied`, the
+constrained embedding of 2018) or two (2016). With one table, a state of another width than the item
+vectors is mapped to theirs, as in RecBole."""
 
 import math
 from dataclasses import dataclass
@@ -21,17 +22,30 @@ from posrec.nn.layers.recurrent import Recurrent
 
 @dataclass(frozen=True)
 class GRU4RecConfig:
-    """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets (docs/models_baselines.md)."""
+    """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets
+    (docs/models_baselines.md)."""
 
     d: int = setting(100, "width of item vectors", at_least=1)
     hidden: int = setting(100, "width of the recurrent layers", at_least=1)
     layers: int = setting(1, "recurrent layers", at_least=1)
-    tied: bool = setting(True, "one table of item vectors; where hidden is not d, a linear map follows")
-    truncated: bool = setting(True, "backpropagate through the last step alone, as in both papers", tune=(True, False))
-    embedding_dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
-    dropout: float = setting(0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    tied: bool = setting(
+        True, "one table of item vectors; where hidden is not d, a linear map follows"
+    )
+    truncated: bool = setting(
+        True,
+        "backpropagate through the last step alone, as in both papers",
+        tune=(True, False),
+    )
+    embedding_dropout: float = setting(
+        0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
+    )
+    dropout: float = setting(
+        0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5)
+    )
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
+    max_length: int = setting(
+        20, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class GRU4Rec(SessionModel):
@@ -40,12 +54,20 @@ class GRU4Rec(SessionModel):
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
         super().__init__(items, config)
         self.embedding = ItemTable(items, config.d)
-        self.recurrent = Recurrent(config.d, config.hidden, config.layers, config.dropout)
+        self.recurrent = Recurrent(
+            config.d, config.hidden, config.layers, config.dropout
+        )
         self.out = None if config.tied else ItemTable(items, config.hidden)
-        self.map = nn.Linear(config.hidden, config.d) if config.tied and config.hidden != config.d else None
+        self.map = (
+            nn.Linear(config.hidden, config.d)
+            if config.tied and config.hidden != config.d
+            else None
+        )
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_weights(1 / math.sqrt(config.hidden), config.spread)  # PyTorch's default for recurrent layers
+        self.draw_weights(
+            1 / math.sqrt(config.hidden), config.spread
+        )  # PyTorch's default for recurrent layers
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h_t, [B, hidden] or mapped to [B, d], and the output table, whose first n rows are items."""

@@ -1,10 +1,9 @@
 """NARM (Li et al., "Neural Attentive Session-based Recommendation", CIKM 2017).
 
-A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global encoding of the session, Eq. (5); the
-local encoding is an attention-weighted sum of all states, Eq. (6), with the last state as the query, Eq. (7) and (8).
-Both are concatenated, Eq. (9), and a bilinear map scores the items, Eq. (10): S_i = emb_i B c, so the session's vector
-is B c.
-"""
+A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global encoding of the
+session, Eq. (5); the local encoding is an attention-weighted sum of all states, Eq. (6), with the
+last state as the query, Eq. (7) and (8). Both are concatenated, Eq. (9), and a bilinear map scores
+the items, Eq. (10): S_i = emb_i B c, so the session's vector is B c."""
 
 import math
 from dataclasses import dataclass
@@ -23,13 +22,27 @@ from posrec.nn.layers.recurrent import Recurrent
 class NARMConfig:
     """The paper's sizes and dropouts."""
 
-    d: int = setting(50, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    d: int = setting(
+        50, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
+    )
     hidden: int = setting(100, "width of the recurrent layer", at_least=1)
-    softmax: bool = setting(True, "normalise the attention weights, as in the authors' code; the paper has no softmax")
-    embedding_dropout: float = setting(0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
-    dropout: float = setting(0.5, "dropout before the bilinear map", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    softmax: bool = setting(
+        True,
+        "normalise the attention weights, as in the authors' code; the paper has no softmax",
+    )
+    embedding_dropout: float = setting(
+        0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
+    )
+    dropout: float = setting(
+        0.5,
+        "dropout before the bilinear map",
+        between=(0, 1),
+        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
+    )
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)  # the authors: 19
+    max_length: int = setting(
+        20, "how many of a session's latest clicks are read", at_least=1
+    )  # the authors: 19
 
 
 class NARM(SessionModel):
@@ -61,7 +74,9 @@ class NARM(SessionModel):
 
     def weights(self, states: Tensor, last: Tensor, mask: Tensor) -> Tensor:
         """The attention weights alpha [B, L], Eq. (7) and (8)."""
-        matching: Tensor = self.match(torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states)))[:, :, 0]
+        matching: Tensor = self.match(
+            torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states))
+        )[:, :, 0]
         if self.config.softmax:
             return matching.masked_fill(~mask, -math.inf).softmax(1)
         return matching.masked_fill(~mask, 0)

@@ -1,10 +1,12 @@
 """SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018).
 
-Clicks with their positions, Eq. (1), go through Transformer layers in which every click attends to itself and to those
-before it, Eq. (2)-(5); each sublayer is x + dropout(sublayer(LayerNorm(x))). The last click's vector after a final
-layer norm is the session's; items are scored by its product with the item vectors, the table of the clicks, Eq. (6).
+Clicks with their positions, Eq. (1), go through Transformer layers in which every click attends to
+itself and to those before it, Eq. (2)-(5); each sublayer is x + dropout(sublayer(LayerNorm(x))).
+The last click's vector after a final layer norm is the session's; items are scored by its product
+with the item vectors, the table of the clicks, Eq. (6).
 
-Like every model here it is trained with the cross entropy over all items; its authors use one sampled negative.
+Like every model here it is trained with the cross entropy over all items; its authors use one
+sampled negative.
 
     B sessions of L clicks, T clicks in all, d dimensions, n items.
 """
@@ -27,20 +29,32 @@ from posrec.nn.packing import Packing, pack
 
 @dataclass(frozen=True)
 class SASRecConfig:
-    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    d: int = setting(
+        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
+    )
     encoding: str = setting("lpe", ENCODING, tune=("lpe", "ldpe"))
     layers: int = setting(2, "layers of the Transformer", at_least=0, tune=(1, 2, 3))
     heads: int = setting(1, "heads of attention", at_least=1)
-    dropout: float = setting(0.2, "dropout in the Transformer", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    dropout: float = setting(
+        0.2,
+        "dropout in the Transformer",
+        between=(0, 1),
+        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
+    )
     scaled: bool = setting(
-        False, "multiply the clicks' vectors by sqrt(d), as the authors' code does", tune=(False, True)
+        False,
+        "multiply the clicks' vectors by sqrt(d), as the authors' code does",
+        tune=(False, True),
     )
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
+    max_length: int = setting(
+        20, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class SelfAttentionBlock(nn.Module):
-    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits, Eq. (2).
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits, Eq.
+    (2).
 
     S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
     F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
@@ -60,11 +74,20 @@ class SelfAttentionBlock(nn.Module):
         self.second = nn.Linear(d, d)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None, rows: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        packing: Packing,
+        bias: Tensor | None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         projected = self.queries_keys_values(self.attention_norm(x))
-        attended = self_attention(projected, self.heads, packing, bias, self.dropout, causal=True)
+        attended = self_attention(
+            projected, self.heads, packing, bias, self.dropout, causal=True
+        )
         if rows is not None:
-            x, attended = x[rows], attended[rows]
+            x = x[rows]
+            attended = attended[rows]
         x = x + self.dropout(attended)
         inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
         x = x + self.dropout(self.second(inner))
@@ -78,21 +101,35 @@ class SASRec(SessionModel):
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
-        self.encoding = make_encoding(config.encoding, d, config.max_length, config.heads)
-        self.layers = nn.ModuleList(SelfAttentionBlock(d, config.heads, config.dropout) for _ in range(config.layers))
+        self.encoding = make_encoding(
+            config.encoding, d, config.max_length, config.heads
+        )
+        self.layers = nn.ModuleList(
+            SelfAttentionBlock(d, config.heads, config.dropout)
+            for _ in range(config.layers)
+        )
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_weights(1 / math.sqrt(config.d), config.spread)  # as is usual; layer norms start as the identity
+        self.draw_weights(
+            1 / math.sqrt(config.d), config.spread
+        )  # as is usual; layer norms start as the identity
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """The last click's F [B, d] and the item table, whose first n rows are the items."""
         packing = batch.packing or pack(batch.mask, batch.capacity)
-        clicked, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
+        clicked, table = self.embedding.look_up_and_table(
+            packing.to_rows(batch.items)
+        )  # [T, d]
         position = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = position.expand_as(batch.items)
         positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
         scale = math.sqrt(self.config.d) if self.config.scaled else 1.0
-        hidden = self.dropout(scale * clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
+        hidden = self.dropout(
+            scale * clicked + packing.to_rows(self.encoding(*positions))
+        )  # Eq. (1)
 
-        bias, last_row = attention_bias(self.encoding, *positions), packing.row_at(batch.lengths - 1)
-        return self.norm(apply_layers(self.layers, hidden, last_row, packing, bias)), table  # Eq. (2)-(5)
+        bias = attention_bias(self.encoding, *positions)
+        last_row = packing.row_at(batch.lengths - 1)
+        return self.norm(
+            apply_layers(self.layers, hidden, last_row, packing, bias)
+        ), table  # Eq. (2)-(5)

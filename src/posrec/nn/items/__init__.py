@@ -1,1 +1,2 @@
-"""Item vectors and what belongs to items: the table, co-clicks, attributes, trends, the session's own items."""
+"""Item vectors and what belongs to items: the table, co-clicks, attributes, trends, the session's
+own items."""

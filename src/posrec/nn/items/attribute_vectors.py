@@ -1,7 +1,9 @@
-"""What items are (category, brand, price, words of a title, vectors of the user's own), as a part of their vectors.
+"""What items are (category, brand, price, words of a title, vectors of the user's own), as a part
+of their vectors.
 
-The attributes of the items are a sparse matrix B [items, values] and, where there are vectors of the user's own, a
-matrix V [items, k]. With learned vectors T of the values and a learned map M, the attributes of item i add up to
+The attributes of the items are a sparse matrix B [items, values] and, where there are vectors of
+the user's own, a matrix V [items, k]. With learned vectors T of the values and a learned map M, the
+attributes of item i add up to
 
     a_i = sum over values v of B_iv T_v + (V M)_i
 
@@ -28,14 +30,16 @@ class AttributeTable(NamedTuple):
 
 
 class AttributeVectors(nn.Module):
-    """T, M and a_i. It has no weights before `describe`, and none in a run: they are part of the saved item vectors."""
+    """T, M and a_i. It has no weights before `describe`, and none in a run: they are part of the
+    saved item vectors."""
 
     described: Tensor
     vectors: Tensor | None
 
     def __init__(self, rows: int, d: int) -> None:
         super().__init__()
-        self.rows, self.d = rows, d
+        self.rows = rows
+        self.d = d
         self.matrix = SparseMatrix()  # B
 
     @property
@@ -45,7 +49,9 @@ class AttributeVectors(nn.Module):
     def describe(self, attributes: AttributeTable) -> None:
         """Create the weights for these attributes."""
         bound = 1 / math.sqrt(self.d)
-        self.of_values = nn.Parameter(torch.empty(attributes.number, self.d).uniform_(-bound, bound))
+        self.of_values = nn.Parameter(
+            torch.empty(attributes.number, self.d).uniform_(-bound, bound)
+        )
         shape = (self.rows, attributes.number)
         self.matrix.fill(attributes.rows, attributes.values, attributes.weights, shape)
         has = torch.zeros(self.rows, dtype=torch.bool)
@@ -57,28 +63,49 @@ class AttributeVectors(nn.Module):
             has |= given.any(1)
             del self.vectors
             self.register_buffer("vectors", given, persistent=False)
-            self.map = nn.Parameter(torch.empty(given.shape[1], self.d).uniform_(-bound, bound))
-        self.register_buffer("described", has, persistent=False)  # [rows] whether an item has attributes
+            self.map = nn.Parameter(
+                torch.empty(given.shape[1], self.d).uniform_(-bound, bound)
+            )
+        self.register_buffer(
+            "described", has, persistent=False
+        )  # [rows] whether an item has attributes
 
     def fit(self, table: Tensor) -> None:
-        """Set the weights so that a_i is near the vectors of the items in `table [rows, d]` that share its attributes:
-        a value gets their mean, divided by the number of values of an item."""
+        """Set the weights so that a_i is near the vectors of the items in `table [rows, d]` that
+        share its attributes: a value gets their mean, divided by the number of values of an item.
+        """
         matrix = self.matrix
         total = matrix.values.sum() / (matrix.offsets.diff() > 0).sum().clamp(min=1)
-        by_value = (matrix.transposed_offsets, matrix.transposed_columns, matrix.transposed_values)
-        sums, weights = (sums_of_rows(vectors, *by_value) for vectors in (table, table.new_ones(len(table), 1)))
-        self.of_values.copy_(sums / (weights * total).clamp(min=torch.finfo(table.dtype).tiny))
+        by_value = (
+            matrix.transposed_offsets,
+            matrix.transposed_columns,
+            matrix.transposed_values,
+        )
+        sums, weights = (
+            sums_of_rows(vectors, *by_value)
+            for vectors in (table, table.new_ones(len(table), 1))
+        )
+        self.of_values.copy_(
+            sums / (weights * total).clamp(min=torch.finfo(table.dtype).tiny)
+        )
         if self.vectors is not None:
             self.map.zero_()
 
     def forward(self) -> Tensor:
         """a, [rows, d]."""
         vectors = self.matrix.times(self.of_values)
-        return vectors if self.vectors is None else vectors + self.vectors.to(vectors.dtype) @ self.map
+        return (
+            vectors
+            if self.vectors is None
+            else vectors + self.vectors.to(vectors.dtype) @ self.map
+        )
 
 
-def mean_by_attributes(attributes: AttributeTable, table: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors that the attributes of items suggest, from the vectors of the known items that share them.
+def mean_by_attributes(
+    attributes: AttributeTable, table: Tensor, known: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The vectors that the attributes of items suggest, from the vectors of the known items that
+    share them.
 
     Args:
         table: [n, d] item vectors; only those of the known items are read.
@@ -88,9 +115,12 @@ def mean_by_attributes(attributes: AttributeTable, table: Tensor, known: Tensor)
         [n, d] the weighted mean over an item's values of the mean vector of the known items with that value, and [n]
         bool, whether a known item shares a value with the item.
     """
-    rows, values, weights = attributes.rows, attributes.values, attributes.weights.to(table.dtype)[:, None]
+    rows = attributes.rows
+    values = attributes.values
+    weights = attributes.weights.to(table.dtype)[:, None]
     read = known[rows]
-    of_values, in_values = table.new_zeros(attributes.number, table.shape[1]), table.new_zeros(attributes.number, 1)
+    of_values = table.new_zeros(attributes.number, table.shape[1])
+    in_values = table.new_zeros(attributes.number, 1)
     of_values.index_add_(0, values[read], weights[read] * table[rows[read]])
     in_values.index_add_(0, values[read], weights[read])
     of_values = of_values / in_values.clamp(min=torch.finfo(table.dtype).tiny)

@@ -1,4 +1,5 @@
-"""Items clicked near each other in the training sessions: their counts, and item vectors smoothed over them."""
+"""Items clicked near each other in the training sessions: their counts, and item vectors smoothed
+over them."""
 
 import math
 
@@ -14,15 +15,21 @@ UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
 
 
 def co_clicks(
-    items: Tensor, offsets: Tensor, number: int, window: int, before: float = 1.0, recency: float = 0.0
+    items: Tensor,
+    offsets: Tensor,
+    number: int,
+    window: int,
+    before: float = 1.0,
+    recency: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs of different items that were clicked at most `window` apart in a session, and their counts.
+    """The pairs of different items that were clicked at most `window` apart in a session, and their
+    counts.
 
         C_ji = sum over clicks on j and i in the same session of
                direction(distance) / |distance| * exp(-recency * age of the session)
 
-    A click on i after j has direction 1, one before j has `before`. The age of a session is the share of sessions that
-    began after it.
+    A click on i after j has direction 1, one before j has `before`. The age of a session is the
+    share of sessions that began after it.
 
     Args:
         items: [N] clicks, items 1..number; session s is `items[offsets[s] : offsets[s + 1]]`.
@@ -36,21 +43,34 @@ def co_clicks(
     >>> item.tolist(), other.tolist(), count.tolist()
     ([1, 1, 2, 2, 3, 3], [3, 2, 3, 1, 2, 1], [0.5, 1.0, 1.0, 0.5, 0.5, 0.25])
     """
-    lengths, items = offsets.diff(), items[offsets[0] : offsets[-1]].long()
+    lengths = offsets.diff()
+    items = items[offsets[0] : offsets[-1]].long()
     sessions = len(lengths)
-    session = torch.repeat_interleave(torch.arange(sessions, device=items.device), lengths)  # [N]
+    session = torch.repeat_interleave(
+        torch.arange(sessions, device=items.device), lengths
+    )  # [N]
     weight = torch.exp(-recency * (sessions - 1 - session).double() / sessions)
-    pairs, weights, places = [items[:0]], [weight[:0]], [items[:0]]
+    pairs = [items[:0]]
+    weights = [weight[:0]]
+    places = [items[:0]]
     click = torch.arange(len(items), device=items.device)
     for distance in range(1, min(window, int(lengths.max()) - 1) + 1):
-        earlier, later = items[:-distance], items[distance:]
+        earlier = items[:-distance]
+        later = items[distance:]
         together = (session[:-distance] == session[distance:]) & (earlier != later)
-        earlier, later, near = earlier[together], later[together], weight[:-distance][together] / distance
+        earlier = earlier[together]
+        later = later[together]
+        near = weight[:-distance][together] / distance
         pairs += [earlier * (number + 1) + later, later * (number + 1) + earlier]
         weights += [near, before * near]
-        places += [click[distance:][together], click[:-distance][together]]  # of i; so no two of a j are equal
+        places += [
+            click[distance:][together],
+            click[:-distance][together],
+        ]  # of i; so no two of a j are equal
     pair, entry = torch.unique(torch.cat(pairs), return_inverse=True)
-    count = torch.zeros(len(pair), dtype=torch.double, device=items.device).index_add_(0, entry, torch.cat(weights))
+    count = torch.zeros(len(pair), dtype=torch.double, device=items.device).index_add_(
+        0, entry, torch.cat(weights)
+    )
     newest = torch.zeros_like(pair).scatter_reduce_(0, entry, torch.cat(places), "amax")
     order = newest.sort(descending=True, stable=True).indices
     order = order[(pair[order] // (number + 1)).sort(stable=True).indices]
@@ -60,15 +80,18 @@ def co_clicks(
 class CoClickGraph(nn.Module):
     """The graph of co-clicked items, over which item vectors are smoothed: X = E + w A E.
 
-    Row i of A has the `neighbours` items most often clicked near item i, weighted by their counts; it sums to one. An
-    item without neighbours keeps its own vector. Before `count` the graph has no edges, and X = E.
+    Row i of A has the `neighbours` items most often clicked near item i, weighted by their counts;
+    it sums to one. An item without neighbours keeps its own vector. Before `count` the graph has no
+    edges, and X = E.
 
-    The graph is not saved with the weights: a run holds X, which is all that is needed to recommend.
-    """
+    The graph is not saved with the weights: a run holds X, which is all that is needed to
+    recommend."""
 
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
-        self.weight, self.neighbours, self.window = weight, neighbours, window
+        self.weight = weight
+        self.neighbours = neighbours
+        self.window = window
         self.has_edges = False
         self.edges = SparseMatrix()  # A
 
@@ -78,7 +101,9 @@ class CoClickGraph(nn.Module):
             return
         item, other, count = co_clicks(items, offsets, number, self.window)
         chosen = nearest(item, count.float(), self.neighbours)
-        row, column, value = item[chosen] - 1, other[chosen] - 1, count[chosen]
+        row = item[chosen] - 1
+        column = other[chosen] - 1
+        value = count[chosen]
         rows = padded_rows(number)
         total = value.new_zeros(rows).index_add_(0, row, value)
         value = (value / total[row]).float()
@@ -90,23 +115,31 @@ class CoClickGraph(nn.Module):
         """X = E + w A E, for E [rows, d]."""
         return self.edges.times(table, self.smooth) if self.has_edges else table
 
-    def smooth(self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    def smooth(
+        self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor
+    ) -> Tensor:
         """E + w A E, where A is given by its lists."""
         if kernels.supports(table):
-            smoothed: Tensor = kernels.smooth(table, self.weight, offsets, columns, values)
+            smoothed: Tensor = kernels.smooth(
+                table, self.weight, offsets, columns, values
+            )
             return smoothed
-        return torch.add(table, sums_of_rows(table, offsets, columns, values), alpha=self.weight)
+        return torch.add(
+            table, sums_of_rows(table, offsets, columns, values), alpha=self.weight
+        )
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
-        """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error by w or less.
+        """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error
+        by w or less.
 
-        From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an item and its
-        neighbours have the same vector.
-        """
+        From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an
+        item and its neighbours have the same vector."""
         if not self.has_edges:
             return smoothed
         table = smoothed / (1 + self.weight)
         if abs(self.weight) < 1:
-            for _ in range(math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))):
+            for _ in range(
+                math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))
+            ):
                 table = table + smoothed - self.smoothed(table)
         return table

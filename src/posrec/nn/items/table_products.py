@@ -1,9 +1,9 @@
 """Matrix products with item tables on a CPU, in the softmax over all items, with rounded factors.
 
-With bf16 rounding the factors of these products are rounded to 8 bits and the sums are in single precision, which CPUs
-with AMX compute in half the time. The other products of a model are not rounded on a CPU: their shapes change with
-every batch, and oneDNN, which computes rounded products, takes milliseconds to prepare for each new shape.
-"""
+With bf16 rounding the factors of these products are rounded to 8 bits and the sums are in single
+precision, which CPUs with AMX compute in half the time. The other products of a model are not
+rounded on a CPU: their shapes change with every batch, and oneDNN, which computes rounded products,
+takes milliseconds to prepare for each new shape."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,13 +1,14 @@
-"""Trends: how much an item is clicked at a moment of the log, as columns of session and item vectors.
+"""Trends: how much an item is clicked at a moment of the log, as columns of session and item
+vectors.
 
-The log of N training clicks is cut into 15 equal parts. With the clicks on item i before part b begins, each faded by
-its age (the whole log is 1 long), and three learned weights a:
+The log of N training clicks is cut into 15 equal parts. With the clicks on item i before part b
+begins, each faded by its age (the whole log is 1 long), and three learned weights a:
 
     C_i(b, tau) = sum over clicks p < b N / 15 on item i of exp((p / N - b / 15) / tau)      tau = 0.03, 0.2, infinite
     trend_i(b)  = sum over tau of a_tau log(1 + C_i(b, tau))
 
-A training sample of part b is scored with trend_i(b), so it knows no later click; a served session with trend_i(15).
-"""
+A training sample of part b is scored with trend_i(b), so it knows no later click; a served session
+with trend_i(15)."""
 
 import math
 
@@ -34,15 +35,20 @@ class Trends(nn.Module):
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         items = items[offsets[0] : offsets[-1]].long() - 1
-        clicks, rows = len(items), len(self.now)
+        clicks = len(items)
+        rows = len(self.now)
         age = torch.arange(clicks, device=items.device, dtype=torch.double) / clicks
-        counts = torch.zeros(rows, COLUMNS, len(FADING), dtype=torch.double, device=items.device)
+        counts = torch.zeros(
+            rows, COLUMNS, len(FADING), dtype=torch.double, device=items.device
+        )
         for part in range(1, COLUMNS):
             start, end = (-(-number * clicks // PARTS) for number in (part - 1, part))
             for column, tau in enumerate(FADING):
                 faded = torch.exp((age[start:end] - part / PARTS) / tau)
                 added = torch.bincount(items[start:end], faded, minlength=rows)
-                counts[:, part, column] = counts[:, part - 1, column] * math.exp(-1 / PARTS / tau) + added
+                counts[:, part, column] = (
+                    counts[:, part - 1, column] * math.exp(-1 / PARTS / tau) + added
+                )
         self.counts = counts.log1p().float().to(self.now.device)
 
     def by_part(self, rows: Tensor | None = None) -> Tensor:
@@ -52,22 +58,27 @@ class Trends(nn.Module):
 
     def latest(self) -> Tensor:
         """trend_i after the whole log, [rows]."""
-        return self.now if not len(self.counts) else self.counts[:, -1].to(self.weights.dtype) @ self.weights
+        return (
+            self.now
+            if not len(self.counts)
+            else self.counts[:, -1].to(self.weights.dtype) @ self.weights
+        )
 
     def of_items(self, when: Tensor | None, rows: Tensor | None = None) -> Tensor:
-        """The columns of the item vectors, [rows, COLUMNS], for sessions of these moments (see `of_sessions`).
+        """The columns of the item vectors, [rows, COLUMNS], for sessions of these moments (see
+        `of_sessions`).
 
-        To recommend, the trend is spread evenly over all columns: values about as large as those of the other columns
-        lose the least when they are rounded to 8 bits (recommend/rank/exact_search.py).
-        """
+        To recommend, the trend is spread evenly over all columns: values about as large as those of
+        the other columns lose the least when they are rounded to 8 bits
+        (recommend/rank/exact_search.py)."""
         if when is not None:
             return self.by_part(rows)
         latest = self.latest() if rows is None else self.latest()[rows]
         return (latest / COLUMNS)[:, None].repeat(1, COLUMNS)
 
     def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:
-        """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each training sample, from 0
-        to 1; None to recommend."""
+        """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each
+        training sample, from 0 to 1; None to recommend."""
         if when is None:
             return like.new_ones(like.shape[0], COLUMNS)
         part = (when * PARTS).floor().long().clamp(max=PARTS - 1)

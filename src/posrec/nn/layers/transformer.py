@@ -17,13 +17,18 @@ from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, whose draws take longer on a CPU than the product of a layer's input with its weights. Here one draw
-    of 64 random bits decides for four numbers, by 16 bits each, so that `p` is rounded to 1/65536."""
+    """nn.Dropout, whose draws take longer on a CPU than the product of a layer's input with its
+    weights. Here one draw of 64 random bits decides for four numbers, by 16 bits each, so that `p`
+    is rounded to 1/65536."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not is_eager_on_cpu(x) or not self.training or self.p in (0, 1):
             return super().forward(x)
-        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+        bits = (
+            torch.empty(-(-x.numel() // 4), dtype=torch.int64)
+            .random_(-(1 << 63), None)
+            .view(torch.int16)
+        )
         kept = bits[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
         return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
 
@@ -38,7 +43,9 @@ class TransformerLayer(nn.Module):
         super().__init__()
         if d % heads:
             raise ValueError(f"heads={heads} must divide d={d}")
-        self.d, self.heads, self.d_head = d, heads, d // heads
+        self.d = d
+        self.heads = heads
+        self.d_head = d // heads
         self.queries_keys_values = nn.Linear(d, 3 * d)
         self.out = nn.Linear(d, d)
         self.widen = nn.Linear(d, width)
@@ -47,10 +54,19 @@ class TransformerLayer(nn.Module):
         self.after_feed_forward = nn.LayerNorm(d)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        attended = self_attention(self.queries_keys_values(x), self.heads, packing, bias, self.dropout)
+    def forward(
+        self,
+        x: Tensor,
+        packing: Packing,
+        bias: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        attended = self_attention(
+            self.queries_keys_values(x), self.heads, packing, bias, self.dropout
+        )
         if rows is not None:
-            x, attended = x[rows], attended[rows]
+            x = x[rows]
+            attended = attended[rows]
         return self.fed_forward(self.with_attended(x, attended))
 
     def with_attended(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -64,17 +80,22 @@ class TransformerLayer(nn.Module):
         x2: Tensor = self.after_feed_forward(x1 + self.dropout(self.narrow(inner)))
         return x2
 
-    def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+    def attention(
+        self, x: Tensor, packing: Packing, bias: Tensor | None = None
+    ) -> Tensor:
         """The attention weights, for explanations; [B, heads, L, L], row: the query's slot."""
         queries, keys, _ = split_heads(self.queries_keys_values(x), self.heads, packing)
         return attention_weights(queries, keys, packing, bias)
 
 
-def apply_layers(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
-    """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only these.
+def apply_layers(
+    layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any
+) -> Tensor:
+    """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only
+    these.
 
-    A readout reads one or two clicks of a session, and a layer's work is mostly that of the rows it computes.
-    """
+    A readout reads one or two clicks of a session, and a layer's work is mostly that of the rows it
+    computes."""
     if not layers:
         return x[rows]
     for layer in layers[:-1]:
@@ -91,10 +112,13 @@ def self_attention(
     dropout: nn.Dropout | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention to later rows."""
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention
+    to later rows."""
     if has_kernel(rows[:, : rows.shape[1] // 3], packing, bias, heads):
         d = rows.shape[1] // 3
-        return kernel_attention(rows[:, :d], rows[:, d:], None, heads, packing, dropout, causal)[0]
+        return kernel_attention(
+            rows[:, :d], rows[:, d:], None, heads, packing, dropout, causal
+        )[0]
     queries, keys, values = split_heads(rows, heads, packing)
     weights = attention_weights(queries, keys, packing, bias, causal)
     if dropout is not None:
@@ -104,7 +128,11 @@ def self_attention(
 
 def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
     """Whether a kernel computes the attention."""
-    return bias is None and kernels.supports(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
+    return (
+        bias is None
+        and kernels.supports(x)
+        and kernels.attention_fits(packing.longest, x.shape[1] // heads)
+    )
 
 
 def kernel_attention(
@@ -118,14 +146,28 @@ def kernel_attention(
 ) -> tuple[Tensor, Tensor]:
     """The kernel's attention and its weights (`kernels/attention.py`), where `has_kernel`."""
     share = dropout.p if dropout is not None and dropout.training else 0.0
-    seed = torch.randint(1 << 31, (1,), device=queries.device) if share else packing.begins[:1]
+    seed = (
+        torch.randint(1 << 31, (1,), device=queries.device)
+        if share
+        else packing.begins[:1]
+    )
     attended, weights = kernels.attention(
-        queries, keys_values, near, packing.begins, seed, heads, packing.longest, causal, share
+        queries,
+        keys_values,
+        near,
+        packing.begins,
+        seed,
+        heads,
+        packing.longest,
+        causal,
+        share,
     )
     return attended, weights
 
 
-def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+def split_heads(
+    rows: Tensor, heads: int, packing: Packing
+) -> tuple[Tensor, Tensor, Tensor]:
     """Q || K || V [T, 3d] -> three of [B, heads, L, d_head]."""
     slots = packing.to_slots(rows)  # [B, L, 3d]
     split = slots.view(*slots.shape[:2], 3, heads, -1)
@@ -134,7 +176,11 @@ def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Ten
 
 
 def attention_weights(
-    queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
+    queries: Tensor,
+    keys: Tensor,
+    packing: Packing,
+    bias: Tensor | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
     logits = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])

@@ -1,1 +1,2 @@
-"""A run's export for serving (ONNX network, 8-bit items, index), and opening a run with it or without."""
+"""A run's export for serving (ONNX network, 8-bit items, index), and opening a run with it or
+without."""

@@ -33,20 +33,28 @@ if TYPE_CHECKING:
 TRIAL_K = 20
 
 
-def stored_model(path: Path, config: dict[str, Any], weights: BinaryIO, sha256: str, code: OwnCode) -> "Model":
+def stored_model(
+    path: Path, config: dict[str, Any], weights: BinaryIO, sha256: str, code: OwnCode
+) -> "Model":
     """The model of a run opened without it; a RunFailed if its file was changed since then."""
     from posrec.runs.run import model_of_run
 
     weights.seek(0)
     content = weights.read()
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise RunFailed(f"{path / WEIGHTS} has changed since the run was opened; open the run again")
+        raise RunFailed(
+            f"{path / WEIGHTS} has changed since the run was opened; open the run again"
+        )
     tensors, _ = parse_tensors(content, path / WEIGHTS)
     return model_of_run(path, config, tensors, code.model, code.encoding)
 
 
 def open_recommender(
-    folder: str | Path, device: str = "cpu", code: OwnCode | None = None, use_export: bool = True, cores: int = 1
+    folder: str | Path,
+    device: str = "cpu",
+    code: OwnCode | None = None,
+    use_export: bool = True,
+    cores: int = 1,
 ) -> Recommender:
     """Open a finished run. Every file is compared with its checksum and read into memory.
 
@@ -67,21 +75,30 @@ def open_recommender(
         parts = read_parts(reader, config)
         reader.read(WEIGHTS)
         # The file stays open: the run folder may be replaced before the model is needed.
-        weights, sha256 = (path / WEIGHTS).open("rb"), reader.sha256[WEIGHTS]
-        load_model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
+        weights = (path / WEIGHTS).open("rb")
+        sha256 = reader.sha256[WEIGHTS]
+        load_model = partial(
+            stored_model, path, config, weights, sha256, code or OwnCode()
+        )
         run = Run(path, load_model, config=config, **parts, sha256=reader.sha256)
         if not computes_on_cpu(device):
             return Recommender(run, device)
-        return open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
+        return open_on_cpu(
+            run, reader, use_export and find_spec("onnxruntime") is not None, cores
+        )
 
     return read_run(path, read)
 
 
-def open_on_cpu(run: Run, reader: FolderReader, use_export: bool, cores: int) -> Recommender:
+def open_on_cpu(
+    run: Run, reader: FolderReader, use_export: bool, cores: int
+) -> Recommender:
     scorer = rounded = similarity = None
     if use_export and reader.has(NETWORK):
         scorer = OnnxModel(reader.read(NETWORK), threads=1)
-        table, similar, rounded = parse_item_vectors(reader.read(ITEMS), run.path / ITEMS, run.config["items"])
+        table, similar, rounded = parse_item_vectors(
+            reader.read(ITEMS), run.path / ITEMS, run.config["items"]
+        )
         similarity = Similarity(lambda: similar)
     else:
         from posrec.models.base import SessionModel
@@ -92,7 +109,9 @@ def open_on_cpu(run: Run, reader: FolderReader, use_export: bool, cores: int) ->
 
         table = item_table(run)
     if not (use_export and reader.has(INDEX) and find_spec("faiss")):
-        return Recommender(run, "cpu", scorer, ExactSearch(table, rounded, cores), similarity)
+        return Recommender(
+            run, "cpu", scorer, ExactSearch(table, rounded, cores), similarity
+        )
     sessions = likely_sessions(run, encoder_of(scorer or run.model))
     search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)
     return Recommender(run, "cpu", scorer, search, similarity)
@@ -115,16 +134,31 @@ def try_out(recommender: Recommender) -> None:
 
     Half of the sessions have items drawn by their training clicks, half any items, one none.
     """
-    draw, longest, k = np.random.default_rng(0), recommender.ranker.max_length, min(TRIAL_K, recommender.items)
+    draw = np.random.default_rng(0)
+    longest = recommender.ranker.max_length
+    k = min(TRIAL_K, recommender.items)
     lengths = [1, 2, 3, 5, longest, longest + 3]
     clicks = recommender.popularity
-    sessions = [*drawn_sessions(clicks, lengths, draw), *drawn_sessions(np.zeros_like(clicks), lengths, draw), []]
+    sessions = [
+        *drawn_sessions(clicks, lengths, draw),
+        *drawn_sessions(np.zeros_like(clicks), lengths, draw),
+        [],
+    ]
     queries = [Query(EncodedSession(session), k) for session in sessions]
     for query, ranking in zip(queries, recommender.ranker.rank(queries), strict=True):
         if fault := fault_of(ranking, recommender.items):
-            shown = [recommender.vocabulary.item(number) for number in query.session.numbers[-3:]]
-            about = f"a session that ends with {shown}" if shown else "a session without a known item"
-            raise RunFailed(f"the run can't be used: recommending for {about} gave {fault}")
+            shown = [
+                recommender.vocabulary.item(number)
+                for number in query.session.numbers[-3:]
+            ]
+            about = (
+                f"a session that ends with {shown}"
+                if shown
+                else "a session without a known item"
+            )
+            raise RunFailed(
+                f"the run can't be used: recommending for {about} gave {fault}"
+            )
 
 
 def fault_of(ranking: Ranking, items: int) -> str | None:

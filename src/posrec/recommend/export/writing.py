@@ -1,4 +1,5 @@
-"""The export of a run: files in its folder, under its checksums, with which a CPU serves it quickly.
+"""The export of a run: files in its folder, under its checksums, with which a CPU serves it
+quickly.
 
 docs/files.md lists them, opening.py reads them. A run with code of the user's own has none.
 """
@@ -27,11 +28,16 @@ from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, Run
 def can_be_exported(run: Run) -> bool:
     """Whether the run's model has a network, of the package's own code."""
     own_encoding = isinstance(getattr(run.model.config, "encoding", None), OwnEncoding)
-    return isinstance(run.model, SessionModel) and run.config["model"] in MODELS and not own_encoding
+    return (
+        isinstance(run.model, SessionModel)
+        and run.config["model"] in MODELS
+        and not own_encoding
+    )
 
 
 def add_export(run: Run, progress: Progress) -> None:
-    """The last step of a training: write the export where that is possible. The run is complete without it."""
+    """The last step of a training: write the export where that is possible. The run is complete
+    without it."""
     if not can_be_exported(run):
         return
     started = time.monotonic()
@@ -39,7 +45,9 @@ def add_export(run: Run, progress: Progress) -> None:
     try:
         write_export(run, progress=progress)
     except NotInstalled as error:
-        progress.message(f"the run is not exported for serving: {error}; then posrec export adds it")
+        progress.message(
+            f"the run is not exported for serving: {error}; then posrec export adds it"
+        )
         return
     except (InputError, RunFailed, OSError, RuntimeError, MemoryError) as error:
         progress.message(f"the run is not exported for serving: {error}")
@@ -48,12 +56,15 @@ def add_export(run: Run, progress: Progress) -> None:
     progress.message(f"exported for serving in {time.monotonic() - started:.1f} s")
 
 
-def write_export(run: Run, settings: IndexSettings | None = None, progress: Progress | None = None) -> None:
+def write_export(
+    run: Run, settings: IndexSettings | None = None, progress: Progress | None = None
+) -> None:
     """Write the export of a finished run into its folder, in place of the one that it has.
 
     It is written elsewhere first, so that a server that watches the folder sees one change.
     """
-    settings, progress = settings or IndexSettings(), progress or Progress()
+    settings = settings or IndexSettings()
+    progress = progress or Progress()
     if not can_be_exported(run):
         raise InputError(
             f"{run.config['model']} is a counting model or has code of your own, so torch serves it without an export"
@@ -61,12 +72,18 @@ def write_export(run: Run, settings: IndexSettings | None = None, progress: Prog
     with_index = wants_index(run, settings, progress)
     with on_cpu(run.model), scratch_folder(run.path / NETWORK) as folder:
         if is_too_large(run.model) and with_index:
-            progress.message("an ONNX file can't hold more than 2 GB, so torch computes and the index finds the items")
+            progress.message(
+                "an ONNX file can't hold more than 2 GB, so torch computes and the index finds the items"
+            )
         else:
             own = OWN_OUTPUTS if run.model.has_own_items else ()
             # The search takes the products with the items itself.
-            (folder / NETWORK).write_bytes(with_outputs(checked_onnx(run)[0], ["session_vectors", *own]))
-            (folder / ITEMS).write_bytes(item_vectors_content(item_table(run), similarity_vectors(run)))
+            (folder / NETWORK).write_bytes(
+                with_outputs(checked_onnx(run)[0], ["session_vectors", *own])
+            )
+            (folder / ITEMS).write_bytes(
+                item_vectors_content(item_table(run), similarity_vectors(run))
+            )
         if with_index:
             write_index(run, folder / INDEX, settings)
         with changing(run.path, *EXPORT):
@@ -86,7 +103,9 @@ def wants_index(run: Run, settings: IndexSettings, progress: Progress) -> bool:
     except NotInstalled as error:
         if settings.index == "faiss":
             raise
-        progress.message(f"the export has no index, so every item is searched: {error}; then posrec export adds it")
+        progress.message(
+            f"the export has no index, so every item is searched: {error}; then posrec export adds it"
+        )
         return False
     return True
 

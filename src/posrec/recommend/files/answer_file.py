@@ -20,7 +20,9 @@ COLUMNS: dict[str, pl.DataType] = {
     "scores": pl.List(pl.Float32()),
     "unknown": pl.List(pl.String()),  # clicks that were skipped
     "popular": pl.Boolean(),  # whether no click was known
-    "explored": pl.List(pl.String()),  # with --explore: the items that are there because they are new
+    "explored": pl.List(
+        pl.String()
+    ),  # with --explore: the items that are there because they are new
     "fields": pl.String(),  # with --fields; JSON, since columns may be of any type
 }
 
@@ -32,35 +34,52 @@ def answers_content(answers: list[Answer], path: Path, id_type: pl.DataType) -> 
     if is_parquet(path):
         return as_parquet(answers, id_type)
     lines = b"".join(as_line(answer) for answer in answers)
-    return gzip.compress(lines, compresslevel=6, mtime=0) if path.suffix == ".gz" else lines
+    return (
+        gzip.compress(lines, compresslevel=6, mtime=0)
+        if path.suffix == ".gz"
+        else lines
+    )
 
 
 def as_line(answer: Answer) -> bytes:
-    scores = [float(f"{score:.7g}") for score in answer["scores"]]  # float32 has no more digits
-    line = json.dumps({**answer, "scores": scores}, ensure_ascii=False, default=str)  # an id may be a date
+    scores = [
+        float(f"{score:.7g}") for score in answer["scores"]
+    ]  # float32 has no more digits
+    line = json.dumps(
+        {**answer, "scores": scores}, ensure_ascii=False, default=str
+    )  # an id may be a date
     return line.encode() + b"\n"
 
 
 def as_parquet(answers: list[Answer], id_type: pl.DataType) -> bytes:
     columns = {name: [answer[name] for answer in answers] for name in answers[0]}
     if id_type == pl.String:
-        columns["id"] = [id if isinstance(id, str) else json.dumps(id) for id in columns["id"]]
+        columns["id"] = [
+            id if isinstance(id, str) else json.dumps(id) for id in columns["id"]
+        ]
     if "fields" in columns:
-        columns["fields"] = [json.dumps(fields, ensure_ascii=False) for fields in columns["fields"]]
+        columns["fields"] = [
+            json.dumps(fields, ensure_ascii=False) for fields in columns["fields"]
+        ]
     types = {"id": id_type, **COLUMNS}
     content = io.BytesIO()
-    pl.DataFrame(columns, schema={name: types[name] for name in columns}).write_parquet(content)
+    pl.DataFrame(columns, schema={name: types[name] for name in columns}).write_parquet(
+        content
+    )
     return content.getvalue()
 
 
 @contextmanager
 def answer_writer(path: Path, overwrite: bool) -> Iterator[Callable[[bytes], Any]]:
-    """A function that writes the next `answers_content`; the file gets its name when the block succeeds."""
+    """A function that writes the next `answers_content`; the file gets its name when the block
+    succeeds."""
     with whole_file(path, overwrite) as unfinished, unfinished.open("wb") as file:
         if not is_parquet(path):
             yield file.write  # gzip files that follow one another are a gzip file
             return
-        with scratch_folder(path) as folder:  # Parquet files that follow one another are not
+        with scratch_folder(
+            path
+        ) as folder:  # Parquet files that follow one another are not
             numbers = count()
             yield lambda content: (folder / f"{next(numbers):09d}").write_bytes(content)
             chunks = pl.scan_parquet(sorted(folder.iterdir()))

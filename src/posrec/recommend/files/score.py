@@ -1,7 +1,7 @@
 """`posrec score`: recommendations for whole files of sessions, of any size.
 
-This process reads chunks of some thousand sessions (session_file.py), of which few are in memory; an
-executor ranks them; and the answers are written in the order of the sessions (answer_file.py).
+This process reads chunks of some thousand sessions (session_file.py), of which few are in memory;
+an executor ranks them; and the answers are written in the order of the sessions (answer_file.py).
 """
 
 import time
@@ -37,7 +37,9 @@ class ChunkScorer:
     @cached_property
     def opened(self) -> tuple[Recommender, Plan]:
         recommender = self.open_run()
-        try_out(recommender)  # rather than find scores that are not numbers in a large file
+        try_out(
+            recommender
+        )  # rather than find scores that are not numbers in a large file
         return recommender, recommender.plan(self.k, **self.rules)
 
     def __call__(self, chunk: SessionChunk) -> tuple[Counter[str], bytes]:
@@ -45,7 +47,10 @@ class ChunkScorer:
         recommender, plan = self.opened
         sessions = [looked_up(recommender, row) for row in chunk.rows]
         lists = recommender.rank([(plan, session) for session in sessions])
-        answers = [as_answer(plan, *ranked) for ranked in zip(chunk.rows, sessions, lists, strict=True)]
+        answers = [
+            as_answer(plan, *ranked)
+            for ranked in zip(chunk.rows, sessions, lists, strict=True)
+        ]
         counts = Counter(
             sessions=len(answers),
             unknown=sum(len(answer["unknown"]) for answer in answers),
@@ -62,7 +67,9 @@ def looked_up(recommender: Recommender, row: SessionRow) -> EncodedSession:
         raise InputError(f"{row.where}: {error}") from None
 
 
-def as_answer(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordered) -> Answer:
+def as_answer(
+    plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordered
+) -> Answer:
     ids = plan.catalogue.vocabulary.ids
     numbers = [number for number, _ in ordered.items]
     answer = {
@@ -73,7 +80,9 @@ def as_answer(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ord
         "popular": not session.numbers,
     }
     if plan.explore:
-        answer["explored"] = [ids[number - 1] for number in numbers if number in ordered.explored]
+        answer["explored"] = [
+            ids[number - 1] for number in numbers if number in ordered.explored
+        ]
     if plan.fields is not None:
         answer["fields"] = [values_of(number, plan.fields) for number in numbers]
     return answer
@@ -98,17 +107,23 @@ def score_file(
     """
     find_files(source)  # an error where there are none
     if out.suffix == ".zst":
-        raise InputError(f"{out}: zstd can be read but not written; name it .jsonl or .jsonl.gz")
+        raise InputError(
+            f"{out}: zstd can be read but not written; name it .jsonl or .jsonl.gz"
+        )
     began = time.monotonic()
     counts = Counter[str]()
     with answer_writer(out, overwrite) as write:
         scorer = ChunkScorer(open_run, out, k, rules)
-        results = executor.run(scorer, read_chunks(source), work="Scoring", gpus=gpus, in_order=True)
+        results = executor.run(
+            scorer, read_chunks(source), work="Scoring", gpus=gpus, in_order=True
+        )
         for chunk, (counted, content) in results:
             write(content)
             counts += counted
             rate = counts["sessions"] / (time.monotonic() - began)
-            progress.update("Scoring", chunk.read, chunk.total, f"{rate:,.0f} sessions/s")
+            progress.update(
+                "Scoring", chunk.read, chunk.total, f"{rate:,.0f} sessions/s"
+            )
         if not counts["sessions"]:
             raise InputError(f"{source} holds no sessions; there is nothing to score")
     return counts

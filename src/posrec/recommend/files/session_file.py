@@ -1,8 +1,7 @@
 """A file of sessions to score, read a chunk at a time: JSON lines (plain, gzip or zstd) or Parquet.
 
-A line is {"session": ["sku-1", "sku-7"], "id": "a"} or just ["sku-1", "sku-7"]; rows of Parquet have the
-same columns. Without an id, a session gets the number of its line or row.
-"""
+A line is {"session": ["sku-1", "sku-7"], "id": "a"} or just ["sku-1", "sku-7"]; rows of Parquet
+have the same columns. Without an id, a session gets the number of its line or row."""
 
 import json
 from collections.abc import Iterator
@@ -17,8 +16,17 @@ from posrec.data.source.files import unpacked
 from posrec.data.source.readers.parquet import parquet_errors, scan_parquet
 from posrec.errors import InputError
 
-CHUNK_ROWS = 8192  # sessions of a chunk: some seconds of work on a core, and little memory
-JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
+CHUNK_ROWS = (
+    8192  # sessions of a chunk: some seconds of work on a core, and little memory
+)
+JSON_LINES = (
+    ".jsonl",
+    ".ndjson",
+    ".jsonl.gz",
+    ".ndjson.gz",
+    ".jsonl.zst",
+    ".ndjson.zst",
+)
 
 
 class SessionRow(NamedTuple):
@@ -47,20 +55,30 @@ def read_lines(path: Path) -> Iterator[SessionChunk]:
     with unpacked(path) as (plain, packed):
         numbered = enumerate(limited_lines(plain, path), start=1)
         while lines := list(islice(numbered, CHUNK_ROWS)):
-            rows = [parse_line(f"{path}, line {number}", number, line) for number, line in lines if line.strip()]
+            rows = [
+                parse_line(f"{path}, line {number}", number, line)
+                for number, line in lines
+                if line.strip()
+            ]
             if rows:  # ids in JSON can be of many types, so they become text
-                yield SessionChunk(rows, pl.String(), packed.tell(), path.stat().st_size)
+                yield SessionChunk(
+                    rows, pl.String(), packed.tell(), path.stat().st_size
+                )
 
 
 def parse_line(where: str, number: int, line: bytes) -> SessionRow:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:  # JSON, too deep, or not UTF-8
-        raise InputError(f"{where}: the line is not JSON ({error}); fix or remove the line") from None
+        raise InputError(
+            f"{where}: the line is not JSON ({error}); fix or remove the line"
+        ) from None
     if isinstance(value, list):
         return SessionRow(where, number, value)
     if not isinstance(value, dict) or "session" not in value:
-        raise InputError(f'{where}: the line is neither {{"session": [...]}} nor a list; fix or remove the line')
+        raise InputError(
+            f'{where}: the line is neither {{"session": [...]}} nor a list; fix or remove the line'
+        )
     if unknown := [name for name in value if name not in ("id", "session")]:
         raise InputError(
             f"{where}: there is no field {unknown[0]!r}; a line has a session and may have an id, and everything "
@@ -74,15 +92,24 @@ def read_parquet(path: Path) -> Iterator[SessionChunk]:
     schema = frame.collect_schema()
     if not isinstance(schema.get("session"), pl.List | pl.Array):
         found = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
-        raise InputError(f"{path} must have a column 'session' of lists of item ids; it has {found}")
+        raise InputError(
+            f"{path} must have a column 'session' of lists of item ids; it has {found}"
+        )
     if "id" not in schema:
         frame = frame.with_row_index("id", offset=1)
     read = 0
     with parquet_errors(path):
         total = frame.select(pl.len()).collect().item()
-        for batch in frame.select("id", "session").collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True):
-            for part in batch.iter_slices(CHUNK_ROWS):  # polars keeps to the size only roughly
-                rows = [SessionRow(f"{path}, row {read + number}", *row) for number, row in enumerate(part.rows(), 1)]
+        for batch in frame.select("id", "session").collect_batches(
+            chunk_size=CHUNK_ROWS, maintain_order=True
+        ):
+            for part in batch.iter_slices(
+                CHUNK_ROWS
+            ):  # polars keeps to the size only roughly
+                rows = [
+                    SessionRow(f"{path}, row {read + number}", *row)
+                    for number, row in enumerate(part.rows(), 1)
+                ]
                 read += len(rows)
                 yield SessionChunk(rows, schema.get("id", pl.Int64()), read, total)
 

@@ -26,23 +26,31 @@ OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_exp
 
 
 class SessionEncoder(Protocol):
-    """It reads at most `config.max_length` clicks, the latest; of a longer session, from a multiple of `stride` on."""
+    """It reads at most `config.max_length` clicks, the latest; of a longer session, from a multiple
+    of `stride` on."""
 
     config: Any
     stride: int
     has_own_items: bool  # whether `encode` returns a term for the session's own items
 
-    def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
-        """items [B, L], padded with 0 on the right, lengths [B] -> session vectors [B, d] and the term."""
+    def encode(
+        self, items: Columns, lengths: Columns
+    ) -> tuple[Floats, OwnItemArrays | None]:
+        """items [B, L], padded with 0 on the right, lengths [B] -> session vectors [B, d] and the
+        term."""
 
 
-def padded(sessions: Sequence[Sequence[int]], max_length: int, stride: int = 1) -> tuple[Columns, Columns]:
+def padded(
+    sessions: Sequence[Sequence[int]], max_length: int, stride: int = 1
+) -> tuple[Columns, Columns]:
     """The clicks of each session that a model reads: items [B, L] and lengths [B].
 
     >>> [part.tolist() for part in padded([[5, 3], [7, 8, 9, 4]], max_length=3)]
     [[[5, 3, 0], [8, 9, 4]], [2, 3]]
     """
-    kept = [session[first_read(len(session), max_length, stride) :] for session in sessions]
+    kept = [
+        session[first_read(len(session), max_length, stride) :] for session in sessions
+    ]
     lengths = np.array([len(session) for session in kept], np.int64)
     items = np.zeros((len(kept), lengths.max()), np.int64)
     for row, session in enumerate(kept):
@@ -50,9 +58,12 @@ def padded(sessions: Sequence[Sequence[int]], max_length: int, stride: int = 1) 
     return items, lengths
 
 
-def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
+def drawn_sessions(
+    clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator
+) -> list[list[int]]:
     """Sessions of these lengths; an item is drawn in proportion to its clicks plus one."""
-    weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
+    weights = np.asarray(clicks, np.float64) + 1
+    ends = np.cumsum(lengths)
     numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
     return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
@@ -63,20 +74,31 @@ class OnnxModel:
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
         """`file` is an ONNX file, or its content."""
         try:
-            self.session = open_session(file if isinstance(file, bytes) else Path(file).read_bytes(), threads)
+            self.session = open_session(
+                file if isinstance(file, bytes) else Path(file).read_bytes(), threads
+            )
             about = self.session.get_modelmeta().custom_metadata_map
-            self.config, self.stride = SimpleNamespace(max_length=int(about["max_length"])), int(about["stride"])
-            self.has_own_items = {one.name for one in self.session.get_outputs()}.issuperset(OWN_OUTPUTS)
+            self.config = SimpleNamespace(max_length=int(about["max_length"]))
+            self.stride = int(about["stride"])
+            self.has_own_items = {
+                one.name for one in self.session.get_outputs()
+            }.issuperset(OWN_OUTPUTS)
         except InputError:
             raise
         except Exception as error:  # the runtime's errors have no common class
             what = str(error).splitlines()[0]
             name = "an ONNX file" if isinstance(file, bytes) else file
-            raise InputError(f"{name} can't be read ({what}); write it with posrec export --onnx") from None
+            raise InputError(
+                f"{name} can't be read ({what}); write it with posrec export --onnx"
+            ) from None
 
-    def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
+    def encode(
+        self, items: Columns, lengths: Columns
+    ) -> tuple[Floats, OwnItemArrays | None]:
         own_outputs = OWN_OUTPUTS if self.has_own_items else ()
-        vectors, *own = self.session.run(["session_vectors", *own_outputs], {"items": items, "lengths": lengths})
+        vectors, *own = self.session.run(
+            ["session_vectors", *own_outputs], {"items": items, "lengths": lengths}
+        )
         return vectors, OwnItemArrays(*own) if own else None
 
     def scores(self, batch: "SessionBatch") -> "Tensor":
@@ -92,22 +114,31 @@ class OnnxModel:
         scores, items = self.run(batch, "top_scores", "top_items", k=np.array([k]))
         return scores, items
 
-    def run(self, batch: "SessionBatch", *outputs: str, **inputs: Columns) -> list["Tensor"]:
+    def run(
+        self, batch: "SessionBatch", *outputs: str, **inputs: Columns
+    ) -> list["Tensor"]:
         from torch import from_numpy
 
-        inputs |= {"items": batch.items.cpu().numpy(), "lengths": batch.lengths.cpu().numpy()}
+        inputs |= {
+            "items": batch.items.cpu().numpy(),
+            "lengths": batch.lengths.cpu().numpy(),
+        }
         return [from_numpy(value) for value in self.session.run(outputs, inputs)]
 
 
 def open_session(content: bytes, threads: int | None) -> Any:
     runtime = import_runtime()
     options = runtime.SessionOptions()
-    options.log_severity_level = 3  # errors only: it would warn that `k` has a default value
+    options.log_severity_level = (
+        3  # errors only: it would warn that `k` has a default value
+    )
     if threads is not None:
         options.intra_op_num_threads = threads
         # Waiting threads would spin on cores that others need.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(
+        content, options, providers=["CPUExecutionProvider"]
+    )
 
 
 def import_runtime() -> Any:

@@ -1,9 +1,10 @@
-"""Approximate search by faiss, for catalogues too large to go through for every session (IVF, 4-bit PQ).
+"""Approximate search by faiss, for catalogues too large to go through for every session (IVF, 4-bit
+PQ).
 
 Similar items are in one list together, with four bits for every number of an item's vector. For a
-session, faiss looks through the nearest lists (`probes` of them), and the best items found are scored
-again in full. The number of probes is chosen by measuring: the fewest that find enough of the best.
-"""
+session, faiss looks through the nearest lists (`probes` of them), and the best items found are
+scored again in full. The number of probes is chosen by measuring: the fewest that find enough of
+the best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +17,24 @@ import numpy as np
 from posrec.config import check_settings, setting
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
-from posrec.recommend.rank.best_items import Best, Columns, Floats, Masks, VectorSearch, best_of, log_sum_of
+from posrec.recommend.rank.best_items import (
+    Best,
+    Columns,
+    Floats,
+    Masks,
+    VectorSearch,
+    best_of,
+    log_sum_of,
+)
 from posrec.recommend.rank.encoder import SessionEncoder, drawn_sessions, padded
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
 
 LARGE = 1_000_000  # items; up to this many exact search is quick enough
 RESCORED = 10  # candidates scored in full for each item asked for
-SMALLEST_SHARE = 1 / 32  # of items allowed by a mask, for which proportionally more are searched for
+SMALLEST_SHARE = (
+    1 / 32
+)  # of items allowed by a mask, for which proportionally more are searched for
 CODES = 16  # of four bits; faiss refuses to train on fewer items
 POINTS = 64  # training items for each list
 RECALL_SESSIONS = 256  # sessions on which recall is measured
@@ -35,10 +46,23 @@ SAMPLE = 8192  # items from which log Z is estimated
 class IndexSettings:
     """The settings of `posrec export --set`."""
 
-    index: str = setting("auto", "auto: faiss for more than a million items", choices=("auto", "exact", "faiss"))
-    recall: float = setting(0.99, "the share of the exact best 20 items that must be found", above=0, at_most=1)
-    lists: int = setting(0, "0: four times the square root of the number of items", at_least=0)
-    probes: int = setting(0, "lists searched for a session; 0: the fewest that reach `recall`", at_least=0)
+    index: str = setting(
+        "auto",
+        "auto: faiss for more than a million items",
+        choices=("auto", "exact", "faiss"),
+    )
+    recall: float = setting(
+        0.99,
+        "the share of the exact best 20 items that must be found",
+        above=0,
+        at_most=1,
+    )
+    lists: int = setting(
+        0, "0: four times the square root of the number of items", at_least=0
+    )
+    probes: int = setting(
+        0, "lists searched for a session; 0: the fewest that reach `recall`", at_least=0
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -58,30 +82,48 @@ class FaissSearch(VectorSearch):
                 f"the index has {index.ntotal} items with vectors of size {index.d}; "
                 f"the run has {table.shape[0]} with vectors of size {table.shape[1]}"
             )
-        self.table, self.index, self.recall = table, index, recall
+        self.table = table
+        self.index = index
+        self.recall = recall
 
     @property
     def probes(self) -> int:
         return int(self.index.nprobe)
 
     def search(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
+        self,
+        sessions: Floats,
+        wanted: Sequence[int],
+        masks: Masks | None = None,
+        with_log_sums: bool = False,
     ) -> list[tuple[Best, float]]:
         """The smaller the share of items that a mask allows, the more items faiss is asked for."""
         masks = masks or [None] * len(sessions)
-        share = min((np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None), default=1.0)
-        most = min(int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table))
+        share = min(
+            (np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None),
+            default=1.0,
+        )
+        most = min(
+            int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table)
+        )
         _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
         results = []
-        for session, columns, k, mask in zip(sessions, nearest, wanted, masks, strict=True):
+        for session, columns, k, mask in zip(
+            sessions, nearest, wanted, masks, strict=True
+        ):
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
                 columns = np.arange(len(self.table))
             scores = self.products(session, columns)
-            log_sum = self.estimated_log_sum(session, columns, scores) if with_log_sums else 0.0
+            log_sum = (
+                self.estimated_log_sum(session, columns, scores)
+                if with_log_sums
+                else 0.0
+            )
             if mask is not None:
                 allowed = mask[columns]
-                columns, scores = columns[allowed], scores[allowed]
+                columns = columns[allowed]
+                scores = scores[allowed]
                 if len(columns) < k:  # those found that the mask allows are too few
                     columns = np.flatnonzero(mask)
                     scores = self.products(session, columns)
@@ -94,7 +136,9 @@ class FaissSearch(VectorSearch):
         columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
         return columns, self.table[columns]
 
-    def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
+    def estimated_log_sum(
+        self, session: Floats, found: Columns, scores: Floats
+    ) -> float:
         """log Z of one session vector [d], which a term for own items needs (best_items.py).
 
             Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
@@ -103,13 +147,18 @@ class FaissSearch(VectorSearch):
         """
         columns, vectors = self.sample
         others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
-        exact, left = log_sum_of(scores), len(self.table) - len(found)
+        exact = log_sum_of(scores)
+        left = len(self.table) - len(found)
         if not left or not len(others):
             return exact
-        return float(np.logaddexp(exact, log_sum_of(others) + np.log(left / len(others))))
+        return float(
+            np.logaddexp(exact, log_sum_of(others) + np.log(left / len(others)))
+        )
 
 
-def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any, float]:
+def build(
+    table: Floats, sessions: Floats, settings: IndexSettings
+) -> tuple[Any, float]:
     """An index of item vectors [n, d] with the probes that are set or needed, and its recall."""
     faiss = import_faiss()
     n, d = table.shape
@@ -117,12 +166,16 @@ def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any
     if lists > n:
         raise InputError(f"lists={lists} must be at most {n}, the number of items")
     index = faiss.index_factory(d, f"IVF{lists},PQ{d}x4fs", faiss.METRIC_INNER_PRODUCT)
-    index.cp.max_points_per_centroid, index.cp.niter = POINTS, 10
+    index.cp.max_points_per_centroid = POINTS
+    index.cp.niter = 10
     for clustering in (index.cp, index.pq.cp):
-        clustering.min_points_per_centroid = 1  # faiss warns below; small catalogues are fine
+        clustering.min_points_per_centroid = (
+            1  # faiss warns below; small catalogues are fine
+        )
     index.train(table if n >= CODES else np.tile(table, (CODES, 1)))
     index.add(table)
-    search, exact = FaissSearch(table, index), exact_best(table, sessions)
+    search = FaissSearch(table, index)
+    exact = exact_best(table, sessions)
     index.nprobe = min(settings.probes or 1, lists)
     found = recall(search, sessions, exact)
     while not settings.probes and found < settings.recall and index.nprobe < lists:
@@ -138,36 +191,51 @@ def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
 
 def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
     found = search.search(sessions, [len(one) for one in exact])
-    shares = [len(one.intersection(best[1].tolist())) / len(one) for one, (best, _) in zip(exact, found, strict=True)]
+    shares = [
+        len(one.intersection(best[1].tolist())) / len(one)
+        for one, (best, _) in zip(exact, found, strict=True)
+    ]
     return float(np.mean(shares))
 
 
-def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
+def likely_sessions(
+    run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS
+) -> Floats:
     """Vectors of random sessions of one to five items, drawn by their training clicks."""
-    draw, longest = np.random.default_rng(0), encoder.config.max_length
+    draw = np.random.default_rng(0)
+    longest = encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
-    return encoder.encode(*padded(drawn_sessions(run.popularity, lengths, draw), longest))[0]
+    return encoder.encode(
+        *padded(drawn_sessions(run.popularity, lengths, draw), longest)
+    )[0]
 
 
-def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
+def write_index(
+    run: Run, path: Path, settings: IndexSettings, overwrite: bool = False
+) -> FaissSearch:
     """Build the index of a run's items and write it in faiss's file format."""
     from posrec.recommend.rank.torch_model import TorchEncoder, item_table, network
 
     faiss = import_faiss()
-    table, encoder = item_table(run), TorchEncoder(network(run))
+    table = item_table(run)
+    encoder = TorchEncoder(network(run))
     with whole_file(path, overwrite) as unfinished:
         index, found = build(table, likely_sessions(run, encoder), settings)
         faiss.write_index(index, str(unfinished))
     return FaissSearch(table, index, found)
 
 
-def parse_index(content: bytes, path: Path, table: Floats, sessions: Floats) -> FaissSearch:
+def parse_index(
+    content: bytes, path: Path, table: Floats, sessions: Floats
+) -> FaissSearch:
     """The index in the content of the file `path`; its recall is measured on `sessions`."""
     faiss = import_faiss()
     try:
         index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
     except RuntimeError as error:
-        raise InputError(f"{path} is not a faiss index ({str(error).splitlines()[0]})") from None
+        raise InputError(
+            f"{path} is not a faiss index ({str(error).splitlines()[0]})"
+        ) from None
     search = FaissSearch(table, index)
     search.recall = recall(search, sessions, exact_best(table, sessions))
     return search

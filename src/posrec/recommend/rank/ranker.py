@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from posrec.recommend.catalogue import EVERY_ITEM, Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, VectorSearch, best_of
+from posrec.recommend.rank.best_items import (
+    Best,
+    Columns,
+    Floats,
+    VectorSearch,
+    best_of,
+)
 from posrec.recommend.rank.encoder import SessionEncoder, padded
 from posrec.recommend.session import EncodedSession
 
@@ -30,7 +36,9 @@ class Query:
     session: EncodedSession
     k: int
     candidates: Candidates = EVERY_ITEM
-    left_out: frozenset[int] = frozenset()  # the numbers of candidates that must not be recommended, which are few
+    left_out: frozenset[int] = (
+        frozenset()
+    )  # the numbers of candidates that must not be recommended, which are few
 
 
 class Ranker:
@@ -45,10 +53,14 @@ class Ranker:
             probabilities.
     """
 
-    def __init__(self, popularity: Floats, search_kind: str, recall: float, model: Any) -> None:
+    def __init__(
+        self, popularity: Floats, search_kind: str, recall: float, model: Any
+    ) -> None:
         """`model` is a SessionEncoder, or a model of torch."""
-        self.popularity, self.items = popularity, len(popularity)
-        self.search_kind, self.recall = search_kind, recall
+        self.popularity = popularity
+        self.items = len(popularity)
+        self.search_kind = search_kind
+        self.recall = recall
         self.max_length: int = model.config.max_length
         self.stride: int = model.stride
         self.has_own_items: bool = model.has_own_items
@@ -63,7 +75,11 @@ class Ranker:
         rankings: list[Ranking] = [[]] * len(queries)
         for rows in self.chunks(queries):
             chunk = [queries[row] for row in rows]
-            ranked = self.rank_known(chunk) if chunk[0].session.numbers else map(self.popular_items, chunk)
+            ranked = (
+                self.rank_known(chunk)
+                if chunk[0].session.numbers
+                else map(self.popular_items, chunk)
+            )
             for row, ranking in zip(rows, ranked, strict=True):
                 rankings[row] = ranking
         return rankings
@@ -72,8 +88,14 @@ class Ranker:
         """The rows of a bounded number of queries; those without a known click are separate."""
         size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
         for known in (True, False):
-            rows = [row for row, query in enumerate(queries) if bool(query.session.numbers) == known]
-            yield from (rows[start : start + size] for start in range(0, len(rows), size))
+            rows = [
+                row
+                for row, query in enumerate(queries)
+                if bool(query.session.numbers) == known
+            ]
+            yield from (
+                rows[start : start + size] for start in range(0, len(rows), size)
+            )
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         """As `rank`, for queries with at least one known click."""
@@ -94,30 +116,47 @@ class SearchRanker(Ranker):
     (nn/items/own_items.py), so they are ranked among those that the search finds.
     """
 
-    def __init__(self, encoder: SessionEncoder, search: VectorSearch, popularity: Floats) -> None:
+    def __init__(
+        self, encoder: SessionEncoder, search: VectorSearch, popularity: Floats
+    ) -> None:
         super().__init__(popularity, search.kind, search.recall, encoder)
-        self.encoder, self.search = encoder, search
+        self.encoder = encoder
+        self.search = search
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         """It searches for more items than k, since some of them may have to be left out."""
         sessions = [query.session.numbers for query in queries]
-        vectors, own = self.encoder.encode(*padded(sessions, self.max_length, self.stride))
+        vectors, own = self.encoder.encode(
+            *padded(sessions, self.max_length, self.stride)
+        )
         own_slots = 0 if own is None else own.items.shape[1]
-        most = [min(query.k + len(query.left_out) + own_slots, self.items) for query in queries]
+        most = [
+            min(query.k + len(query.left_out) + own_slots, self.items)
+            for query in queries
+        ]
         masks = [query.candidates.mask for query in queries]
-        few = [query.candidates.few for query in queries]  # these candidates are scored one by one
-        # With a term for own items every session needs log Z, so those with few candidates search for one item.
-        rows = [row for row, columns in enumerate(few) if columns is None or own is not None]
+        few = [
+            query.candidates.few for query in queries
+        ]  # these candidates are scored one by one
+        # With a term for own items every session needs log Z, so those with few candidates search
+        # for one item.
+        rows = [
+            row for row, columns in enumerate(few) if columns is None or own is not None
+        ]
         found: dict[int, tuple[Best, float]] = {}
         if rows:
             wanted = [most[row] if few[row] is None else 1 for row in rows]
             allowed = [masks[row] if few[row] is None else None for row in rows]
-            results = self.search.search(vectors[rows], wanted, allowed, with_log_sums=own is not None)
+            results = self.search.search(
+                vectors[rows], wanted, allowed, with_log_sums=own is not None
+            )
             found = dict(zip(rows, results, strict=True))
         best = [
             found[row][0]
             if columns is None
-            else best_of(self.search.products(vectors[row], columns), most[row], columns)
+            else best_of(
+                self.search.products(vectors[row], columns), most[row], columns
+            )
             for row, columns in enumerate(few)
         ]
         if own is not None:
@@ -128,4 +167,6 @@ class SearchRanker(Ranker):
 def as_ranking(best: Best, query: Query) -> Ranking:
     """The k best as item numbers, without those that are left out."""
     ranked = zip((best[1] + 1).tolist(), best[0].tolist(), strict=True)
-    return [(item, score) for item, score in ranked if item not in query.left_out][: query.k]
+    return [(item, score) for item, score in ranked if item not in query.left_out][
+        : query.k
+    ]

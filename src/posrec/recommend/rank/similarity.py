@@ -1,4 +1,5 @@
-"""How similar items are: the cosine of the angle between their vectors; and lists of items that differ."""
+"""How similar items are: the cosine of the angle between their vectors; and lists of items that
+differ."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -28,8 +29,12 @@ class Similarity:
         lengths: Floats = np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors))
         return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
 
-    def most_similar(self, number: int, k: int, candidates: Candidates, denied: Collection[int]) -> Best:
-        cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])  # [n]
+    def most_similar(
+        self, number: int, k: int, candidates: Candidates, denied: Collection[int]
+    ) -> Best:
+        cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (
+            self.lengths * self.lengths[number - 1]
+        )  # [n]
         cosine[np.array([number, *denied]) - 1] = -np.inf
         if candidates.mask is not None:
             cosine[~candidates.mask] = -np.inf
@@ -49,10 +54,14 @@ def similarity_of(run: Run) -> Similarity | None:
         return None
     from posrec.recommend.rank.torch_model import similarity_vectors
 
-    return Similarity(partial(similarity_vectors, run))  # of a recommender, it would be a reference cycle
+    return Similarity(
+        partial(similarity_vectors, run)
+    )  # of a recommender, it would be a reference cycle
 
 
-def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -> list[int]:
+def marginal_relevance(
+    scores: Floats, vectors: Floats, weight: float, k: int
+) -> list[int]:
     """The positions of k of P items with scores [P], the best first, and vectors [P, d].
 
     Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): the next item has the highest
@@ -67,10 +76,14 @@ def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -
     """
     if not len(scores):
         return []
-    relevance = (scores - scores[-1]) / max(float(scores[0] - scores[-1]), np.finfo(np.float32).tiny)
+    relevance = (scores - scores[-1]) / max(
+        float(scores[0] - scores[-1]), np.finfo(np.float32).tiny
+    )
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     units = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    cosines = units @ units.T  # [P, P] at once: quicker than a row for each item of a long list
+    cosines = (
+        units @ units.T
+    )  # [P, P] at once: quicker than a row for each item of a long list
     nearest = np.zeros(len(scores), np.float32)
     chosen: list[int] = []
     gains = (1 - weight) * relevance
@@ -82,7 +95,9 @@ def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -
     return chosen
 
 
-def some_of_each_group(ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking) -> Ranking:
+def some_of_each_group(
+    ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking
+) -> Ranking:
     """The first `most` items of each group, k at most, counting those of `before`.
 
     >>> ranking = [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5)]

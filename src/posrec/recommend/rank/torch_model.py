@@ -21,11 +21,15 @@ class TorchEncoder:
     """`model` is a SessionModel."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.config, self.has_own_items = model, model.config, model.has_own_items
+        self.model = model
+        self.config = model.config
+        self.has_own_items = model.has_own_items
         self.stride = model.stride
 
     @torch.inference_mode()
-    def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
+    def encode(
+        self, items: Columns, lengths: Columns
+    ) -> tuple[Floats, OwnItemArrays | None]:
         vectors, own = self.model.sessions_and_own_items(
             SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
         )
@@ -34,7 +38,10 @@ class TorchEncoder:
 
 def as_arrays(own: OwnItems) -> OwnItemArrays:
     assert own.products is not None
-    floats = (as_floats(values) for values in (own.products, own.raised, own.repeat, own.explore))
+    floats = (
+        as_floats(values)
+        for values in (own.products, own.raised, own.repeat, own.explore)
+    )
     return OwnItemArrays(own.items.cpu().numpy(), *floats)
 
 
@@ -46,7 +53,9 @@ def as_floats(tensor: Tensor) -> Floats:
 def network(run: Run) -> SessionModel:
     """The run's model on the CPU; an InputError for a counting model."""
     if not isinstance(run.model, SessionModel):
-        raise InputError(f"{run.config['model']} has no item vectors, so there is nothing to index")
+        raise InputError(
+            f"{run.config['model']} has no item vectors, so there is nothing to index"
+        )
     return run.model.cpu().eval()
 
 
@@ -68,27 +77,48 @@ class ScoresRanker(Ranker):
 
     def __init__(self, scorer: Any, popularity: Floats, device: torch.device) -> None:
         super().__init__(popularity, "all scores", 1.0, scorer)
-        self.scorer, self.device = scorer, device
+        self.scorer = scorer
+        self.device = device
 
     @torch.inference_mode()
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length, self.stride)
-        scores = self.scorer.scores(batch.to(self.device)).to(self.device, torch.float32)  # [B, n]
+        batch = SessionBatch.of(
+            [query.session.numbers for query in queries], self.max_length, self.stride
+        )
+        scores = self.scorer.scores(batch.to(self.device)).to(
+            self.device, torch.float32
+        )  # [B, n]
         if any(query.candidates.mask is not None for query in queries):
             scores = scores.masked_fill(~self.allowed(queries), -torch.inf)
-        left_out = [(row, item) for row, query in enumerate(queries) for item in query.left_out]
+        left_out = [
+            (row, item) for row, query in enumerate(queries) for item in query.left_out
+        ]
         if left_out:
             rows, items = torch.tensor(left_out, device=self.device).T
             scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
-        best, columns = (part.cpu() for part in top(scores, min(max(query.k for query in queries), self.items)))
+        best, columns = (
+            part.cpu()
+            for part in top(scores, min(max(query.k for query in queries), self.items))
+        )
         return [
-            [(number, score) for number, score in zip(numbers[: query.k], values, strict=False) if score != -torch.inf]
-            for query, values, numbers in zip(queries, best.tolist(), (columns + 1).tolist(), strict=True)
+            [
+                (number, score)
+                for number, score in zip(numbers[: query.k], values, strict=False)
+                if score != -torch.inf
+            ]
+            for query, values, numbers in zip(
+                queries, best.tolist(), (columns + 1).tolist(), strict=True
+            )
         ]
 
     def allowed(self, queries: Sequence[Query]) -> Tensor:
         """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
         every = np.ones(self.items, np.bool_)
-        masks = [every if query.candidates.mask is None else query.candidates.mask for query in queries]
+        masks = [
+            every if query.candidates.mask is None else query.candidates.mask
+            for query in queries
+        ]
         is_same = all(mask is masks[0] for mask in masks)
-        return torch.from_numpy(masks[0] if is_same else np.stack(masks)).to(self.device)
+        return torch.from_numpy(masks[0] if is_same else np.stack(masks)).to(
+            self.device
+        )

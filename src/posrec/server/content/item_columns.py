@@ -1,4 +1,5 @@
-"""Columns of the items from a file that the shop replaces during the day, such as stock and price (`--items FILE`).
+"""Columns of the items from a file that the shop replaces during the day, such as stock and price
+(`--items FILE`).
 
 A column of the file replaces the run's column of that name; an item without a row in the file has
 no value in it. The run's other columns stay.
@@ -16,7 +17,11 @@ from posrec.recommend.catalogue import Catalogue
 if TYPE_CHECKING:  # polars is imported where there is such a file
     from posrec.data.items import ItemFile
 
-WITHOUT_LINES = (".gz", ".zst", ".parquet")  # a file of these that is cut short can't be read at all
+WITHOUT_LINES = (
+    ".gz",
+    ".zst",
+    ".parquet",
+)  # a file of these that is cut short can't be read at all
 PLAIN = (str, int, float, bool, type(None))  # the types of JSON but lists and objects
 
 
@@ -25,7 +30,9 @@ class ItemColumns:
     file: "ItemFile"
     ends_with_line: bool
 
-    def columns(self, catalogue: Catalogue) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    def columns(
+        self, catalogue: Catalogue
+    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
         """Also what the log says about them."""
         import polars as pl
 
@@ -34,9 +41,15 @@ class ItemColumns:
         ids = catalogue.vocabulary.ids[: catalogue.items]
         known = pl.DataFrame({"id": ids}, schema={"id": pl.String})
         rows = self.file.by_id(known["id"], SilentProgress())
-        columns = {name: as_in_json(values) for name, values in columns_for(ids, rows).items()}
+        columns = {
+            name: as_in_json(values) for name, values in columns_for(ids, rows).items()
+        }
         count = len(known.join(rows.select("id"), on="id", how="semi"))
-        return columns, {"known": count, "unknown": len(rows) - count, "columns": list(columns)}
+        return columns, {
+            "known": count,
+            "unknown": len(rows) - count,
+            "columns": list(columns),
+        }
 
 
 def as_in_json(values: list[Any]) -> list[Any]:
@@ -48,7 +61,8 @@ def as_in_json(values: list[Any]) -> list[Any]:
 
 
 def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
-    """An InputError where the file can't be read, or is likely to be half of the one that was read before."""
+    """An InputError where the file can't be read, or is likely to be half of the one that was read
+    before."""
     from posrec.data.items import read_items
 
     columns = ItemColumns(read_items(path), ends_with_line(path))
@@ -57,10 +71,14 @@ def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
         raise InputError(f"{path} has no rows, only the names of columns")
     if before is not None:
         if before.ends_with_line and not columns.ends_with_line:
-            raise InputError(f"{path} ends in the middle of a line, as a file does that is still being written")
+            raise InputError(
+                f"{path} ends in the middle of a line, as a file does that is still being written"
+            )
         if 2 * rows < len(before.file.rows):
             many = f"{plural(rows, 'row')}, fewer than half of the {len(before.file.rows):,} before"
-            raise InputError(f"{path} has {many}, as if half of it was missing; if it is whole, start the server again")
+            raise InputError(
+                f"{path} has {many}, as if half of it was missing; if it is whole, start the server again"
+            )
     return columns
 
 

@@ -16,13 +16,15 @@ SEPARATOR = "\n"
 class ItemSearch:
     """Holds all ids and titles as one long text, so that a lookup is a single `str.find`.
 
-    It is made at the first use, and again when the titles have changed: that takes seconds for a million items.
-    """
+    It is made at the first use, and again when the titles have changed: that takes seconds for a
+    million items."""
 
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
         self.clicks = recommender.popularity.astype(np.int64)
-        self.made: tuple[Any, str, list[int]] | None = None  # the titles of the text, the text, where its lines start
+        self.made: tuple[Any, str, list[int]] | None = (
+            None  # the titles of the text, the text, where its lines start
+        )
 
     @cached_property
     def order(self) -> list[int]:
@@ -33,8 +35,12 @@ class ItemSearch:
         """A text with a line for each item, and where each line starts."""
         catalogue = self.recommender.catalogue
         if self.made is None or self.made[0] is not catalogue.titles:
-            ids, title = catalogue.vocabulary.ids, catalogue.title
-            lines = [f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ") for n in self.order]
+            ids = catalogue.vocabulary.ids
+            title = catalogue.title
+            lines = [
+                f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ")
+                for n in self.order
+            ]
             starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
             self.made = catalogue.titles, SEPARATOR.join(lines), starts
         return self.made[1:]
@@ -57,5 +63,6 @@ class ItemSearch:
         return matches
 
     def listed(self, number: int) -> ListedItem:
-        title, clicks = self.recommender.title(number), int(self.clicks[number - 1])
+        title = self.recommender.title(number)
+        clicks = int(self.clicks[number - 1])
         return ListedItem(self.recommender.vocabulary.item(number), title, clicks)

@@ -1,4 +1,5 @@
-"""What is read again when it changes on disk: runs, files of allowed and denied items, and columns of the items.
+"""What is read again when it changes on disk: runs, files of allowed and denied items, and columns
+of the items.
 
 A changed run is loaded beside the old one, compared with its checksums and tried on sessions; only
 then does it take over, by one assignment. If it can't be used, the error is logged and the old run
@@ -48,16 +49,22 @@ class LoadedRun:
 
 
 class WatchedFile:
-    """`content` is what was read last, None without a file; `parse` gets the path and the content from before."""
+    """`content` is what was read last, None without a file; `parse` gets the path and the content
+    from before."""
 
     def __init__(self, path: str | None, parse: Callable[[Path, Any], Any]) -> None:
-        self.path, self.parse = None if path is None else Path(path), parse
+        self.path = None if path is None else Path(path)
+        self.parse = parse
         self.content: Any = None
-        self.seen: Hashable = None  # the stamp of the file that was read last, or could not be read
+        self.seen: Hashable = (
+            None  # the stamp of the file that was read last, or could not be read
+        )
 
     def stamp(self) -> tuple[Stamp | None]:
         assert self.path is not None
-        return (file_stamp(self.path),)  # not None for a missing file, which is a change too
+        return (
+            file_stamp(self.path),
+        )  # not None for a missing file, which is a change too
 
     def read(self) -> None:
         """An InputError where that fails; what was read before then stays."""
@@ -75,18 +82,25 @@ class WatchedFile:
             try:
                 await asyncio.to_thread(self.read)
                 await asyncio.to_thread(apply)
-            except Exception as error:  # the watcher must survive whatever happens to the file
-                about = f"{self.path} could not be read again; what was read before stays"
+            except (
+                Exception
+            ) as error:  # the watcher must survive whatever happens to the file
+                about = (
+                    f"{self.path} could not be read again; what was read before stays"
+                )
                 log_event(about, logging.ERROR, reason=str(error))
 
 
 class ShopFiles:
     def __init__(self, settings: ServerSettings) -> None:
         self.allow, self.deny = (
-            WatchedFile(path, lambda path, _: ListedIds(path)) for path in (settings.allow_file, settings.deny_file)
+            WatchedFile(path, lambda path, _: ListedIds(path))
+            for path in (settings.allow_file, settings.deny_file)
         )
         self.items = WatchedFile(settings.items_file, read_columns)
-        self.lock = threading.Lock()  # for whoever replaces the catalogue of a recommender
+        self.lock = (
+            threading.Lock()
+        )  # for whoever replaces the catalogue of a recommender
 
     def read(self) -> None:
         for file in (self.allow, self.deny, self.items):
@@ -95,7 +109,8 @@ class ShopFiles:
     def apply_rules(self, recommender: Recommender) -> None:
         number = recommender.catalogue.number
         allow, deny = (
-            (None, None) if file.content is None else file.content.known(number) for file in (self.allow, self.deny)
+            (None, None) if file.content is None else file.content.known(number)
+            for file in (self.allow, self.deny)
         )
         recommender.catalogue = recommender.catalogue.with_rules(allow[0], deny[0])
         for note in filter(None, (allow[1], deny[1])):
@@ -107,7 +122,9 @@ class ShopFiles:
             columns, about = self.items.content.columns(catalogue)
             level = logging.INFO if about["known"] else logging.WARNING
             log_event("items read", level, file=str(self.items.path), **about)
-            if about["known"]:  # ids of another kind would leave every item without a value
+            if about[
+                "known"
+            ]:  # ids of another kind would leave every item without a value
                 catalogue = catalogue.with_columns(columns)
         catalogue.attributes.prepare()  # before a request needs it
         recommender.catalogue = catalogue
@@ -116,23 +133,44 @@ class ShopFiles:
 class RunReloader:
     """Code of the user's own that the command line named is loaded again with every new run."""
 
-    def __init__(self, run: Path, name: str, settings: ServerSettings, metrics: Metrics, files: ShopFiles) -> None:
-        self.run, self.settings, self.metrics, self.files = run, settings, metrics, files
+    def __init__(
+        self,
+        run: Path,
+        name: str,
+        settings: ServerSettings,
+        metrics: Metrics,
+        files: ShopFiles,
+    ) -> None:
+        self.run = run
+        self.settings = settings
+        self.metrics = metrics
+        self.files = files
         self.run_metrics = metrics.runs[name]
         self.current: LoadedRun | None = None
-        self.stamp: Hashable = None  # of the run that was loaded last, or could not be loaded
+        self.stamp: Hashable = (
+            None  # of the run that was loaded last, or could not be loaded
+        )
         self.problem: str | None = None
         self.tried = 0.0  # when it was loaded last, or could not be loaded
 
     def load(self) -> LoadedRun:
         settings = self.settings
         cores = max(1, usable_cores() // settings.workers)
-        recommender = open_recommender(self.run, settings.device, settings.code, settings.onnx, cores)
+        recommender = open_recommender(
+            self.run, settings.device, settings.code, settings.onnx, cores
+        )
         try_out(recommender)
-        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, self.run_metrics)
+        return LoadedRun(
+            recommender,
+            ItemSearch(recommender),
+            recommender.run.fingerprint,
+            self.run_metrics,
+        )
 
     def replace_current(self) -> None:
-        before, self.stamp, self.tried = self.stamp, run_stamp(self.run), time.monotonic()
+        before = self.stamp
+        self.stamp = run_stamp(self.run)
+        self.tried = time.monotonic()
         try:
             loaded = self.load()
             with self.files.lock:  # what changes from now on is applied to this run
@@ -143,15 +181,29 @@ class RunReloader:
             reason = str(error) or type(error).__name__
             if (self.stamp, reason) != (before, self.problem):  # otherwise it is known
                 self.metrics.count("failed_reloads")
-                consequence = "the run loaded before stays" if self.current else "nothing can be recommended yet"
-                log_event(f"{self.run} can't be served; {consequence}", logging.ERROR, reason=reason)
+                consequence = (
+                    "the run loaded before stays"
+                    if self.current
+                    else "nothing can be recommended yet"
+                )
+                log_event(
+                    f"{self.run} can't be served; {consequence}",
+                    logging.ERROR,
+                    reason=reason,
+                )
             self.problem = reason
             if is_half_imported("torch"):
-                log_event("torch was imported in part, which can't be repeated; this process ends", logging.ERROR)
+                log_event(
+                    "torch was imported in part, which can't be repeated; this process ends",
+                    logging.ERROR,
+                )
                 os.kill(os.getpid(), signal.SIGTERM)
             return
         self.problem = None
-        self.run_metrics.loaded(self.current.fingerprint, self.current.recommender.run.config.get("trained_until"))
+        self.run_metrics.loaded(
+            self.current.fingerprint,
+            self.current.recommender.run.config.get("trained_until"),
+        )
 
     def log_serving(self, why: str) -> None:
         if self.current is None or self.problem is not None:
@@ -184,14 +236,18 @@ class RunReloader:
 
 def is_half_imported(package: str) -> bool:
     """For lack of memory or files; the import can't be repeated then."""
-    return package not in sys.modules and any(name.startswith(f"{package}.") for name in list(sys.modules))
+    return package not in sys.modules and any(
+        name.startswith(f"{package}.") for name in list(sys.modules)
+    )
 
 
 async def changes(
-    stamp: Callable[[], Hashable], seen: Hashable, is_due: Callable[[], bool] = lambda: False
+    stamp: Callable[[], Hashable],
+    seen: Hashable,
+    is_due: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[None]:
-    """Yield whenever the stamp differs from the one seen last, is not None and has stopped changing; and where
-    `is_due`, although it is the same."""
+    """Yield whenever the stamp differs from the one seen last, is not None and has stopped
+    changing; and where `is_due`, although it is the same."""
     while True:
         await asyncio.sleep(POLL)
         with suppress(MemoryError):  # it is looked at again
@@ -205,16 +261,24 @@ async def changes(
 
 
 def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:
-    """None while a necessary file is missing, and while `posrec export` replaces files. Checkpoints and hidden files
-    are not counted: they come and go while a run is trained."""
+    """None while a necessary file is missing, and while `posrec export` replaces files. Checkpoints
+    and hidden files are not counted: they come and go while a run is trained."""
     try:
         with os.scandir(run) as entries:
-            counted = [entry for entry in entries if entry.name != STATE and entry.name[0] != "."]
+            counted = [
+                entry
+                for entry in entries
+                if entry.name != STATE and entry.name[0] != "."
+            ]
             stamps = {entry.name: as_stamp(entry.stat()) for entry in counted}
     except OSError:
         return None
     with locked(run, wait=False) as is_free:
-        return frozenset(stamps.items()) if is_free and {RUN, WEIGHTS, VOCABULARY} <= stamps.keys() else None
+        return (
+            frozenset(stamps.items())
+            if is_free and {RUN, WEIGHTS, VOCABULARY} <= stamps.keys()
+            else None
+        )
 
 
 def file_stamp(path: Path) -> Stamp | None:
@@ -225,4 +289,8 @@ def file_stamp(path: Path) -> Stamp | None:
 
 
 def as_stamp(state: os.stat_result) -> Stamp:
-    return state.st_ctime_ns, state.st_size, state.st_ino  # the time also changes with the permissions
+    return (
+        state.st_ctime_ns,
+        state.st_size,
+        state.st_ino,
+    )  # the time also changes with the permissions

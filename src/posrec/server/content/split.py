@@ -1,4 +1,5 @@
-"""Which of several runs answers a session: the same session always the same run, by a hash, in the wanted shares."""
+"""Which of several runs answers a session: the same session always the same run, by a hash, in the
+wanted shares."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ class Split:
     def choose(self, key: str) -> int:
         if len(self.shares) == 1:
             return 0
-        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            key.encode("utf-8", "surrogatepass"), digest_size=8
+        ).digest()
         drawn = int.from_bytes(digest, "big") / 2**64
         for place, share in enumerate(self.shares):
             drawn -= share
@@ -34,7 +37,10 @@ class Split:
 
     def find_key(self, place: int) -> str | None:
         """None where the share of the run is 0 or nearly so."""
-        return next((key for key in map(str, range(MOST_KEYS)) if self.choose(key) == place), None)
+        return next(
+            (key for key in map(str, range(MOST_KEYS)) if self.choose(key) == place),
+            None,
+        )
 
 
 def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
@@ -46,7 +52,15 @@ def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
     except ValueError:
         shares = ()
     if runs == 1:
-        raise InputError(f"--split {text} is for several runs, and there is one; name the others, or leave out --split")
-    if len(shares) != runs or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
-        raise InputError(f"--split {text}: it must have a share for each of the {runs} runs, such as 90,10 for two")
+        raise InputError(
+            f"--split {text} is for several runs, and there is one; name the others, or leave out --split"
+        )
+    if (
+        len(shares) != runs
+        or not all(0 <= share < float("inf") for share in shares)
+        or not sum(shares)
+    ):
+        raise InputError(
+            f"--split {text}: it must have a share for each of the {runs} runs, such as 90,10 for two"
+        )
     return shares

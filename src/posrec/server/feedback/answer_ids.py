@@ -25,7 +25,9 @@ def answer_key(folder: Path) -> bytes:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / KEY_FILE
     if not path.exists():
-        with tempfile.NamedTemporaryFile("w", dir=folder) as file:  # readable by this user alone
+        with tempfile.NamedTemporaryFile(
+            "w", dir=folder
+        ) as file:  # readable by this user alone
             file.write(secrets.token_hex(KEY_BYTES))
             file.flush()
             with suppress(FileExistsError):  # another worker was first
@@ -36,8 +38,11 @@ def answer_key(folder: Path) -> bytes:
     return key
 
 
-def new_answer_id(run: str, name: str, key: bytes | None, explored: Sequence[str] = ()) -> str:
-    """`run` is a fingerprint. The items `explored` are marked; without a key there are no marks and no signature."""
+def new_answer_id(
+    run: str, name: str, key: bytes | None, explored: Sequence[str] = ()
+) -> str:
+    """`run` is a fingerprint. The items `explored` are marked; without a key there are no marks and
+    no signature."""
     drawn = secrets.token_hex(DRAWN // 2)
     if key is None:
         return f"{run}-{name}-{drawn}"
@@ -46,13 +51,18 @@ def new_answer_id(run: str, name: str, key: bytes | None, explored: Sequence[str
 
 
 def mark(item: str, drawn: str) -> str:
-    return hashlib.sha256(f"{drawn} {item}".encode("utf-8", "surrogatepass")).hexdigest()[:MARK]
+    return hashlib.sha256(
+        f"{drawn} {item}".encode("utf-8", "surrogatepass")
+    ).hexdigest()[:MARK]
 
 
 def is_explored(item: str, answer: str) -> bool:
     digits = answer.rpartition("-")[2]
-    drawn, marks = digits[:DRAWN], digits[DRAWN:-SIGNATURE]
-    return mark(item, drawn) in [marks[start : start + MARK] for start in range(0, len(marks), MARK)]
+    drawn = digits[:DRAWN]
+    marks = digits[DRAWN:-SIGNATURE]
+    return mark(item, drawn) in [
+        marks[start : start + MARK] for start in range(0, len(marks), MARK)
+    ]
 
 
 def run_of(answer: str) -> tuple[str, str | None]:

@@ -48,21 +48,32 @@ class FeedbackRow(msgspec.Struct):
 
 
 def read_feedback(folder: Path) -> "pl.DataFrame":
-    """Also rows that a running server has not turned into a Parquet file yet. Open files are read first: one that is
-    finished meanwhile is read twice, and an impression counts once."""
+    """Also rows that a running server has not turned into a Parquet file yet. Open files are read
+    first: one that is finished meanwhile is read twice, and an impression counts once."""
     import polars as pl
 
     if not folder.is_dir():
         raise InputError(f"{folder} does not exist, or is not a folder")
     try:
         open_files = map(whole_lines, folder.glob(OPEN_FILES))
-        rows = [pl.read_ndjson(lines, schema=feedback_schema()) for lines in open_files if lines]
-        rows += [pl.read_parquet(file, columns=list(COLUMNS)) for file in sorted(folder.glob(FILES))]
+        rows = [
+            pl.read_ndjson(lines, schema=feedback_schema())
+            for lines in open_files
+            if lines
+        ]
+        rows += [
+            pl.read_parquet(file, columns=list(COLUMNS))
+            for file in sorted(folder.glob(FILES))
+        ]
         if not rows:
-            raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
+            raise InputError(
+                f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it"
+            )
         return pl.concat(rows)
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{folder} holds a file that is not feedback: {first_line(error)}") from None
+        raise InputError(
+            f"{folder} holds a file that is not feedback: {first_line(error)}"
+        ) from None
 
 
 def feedback_schema() -> dict[str, Any]:

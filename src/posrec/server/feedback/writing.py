@@ -37,26 +37,35 @@ ROTATE_SECONDS = 3600.0
 
 
 class FeedbackFiles:
-    """Of one worker. `observe` gets the name of a run, None for an answer that the server did not give, the event and
-    the number of items."""
+    """Of one worker. `observe` gets the name of a run, None for an answer that the server did not
+    give, the event and the number of items."""
 
     def __init__(
         self,
         folder: Path,
         clock: Callable[[], float] = time.time,
-        observe: Callable[[str | None, str, int], None] = lambda name, event, items: None,
+        observe: Callable[[str | None, str, int], None] = lambda name, event, items: (
+            None
+        ),
     ) -> None:
-        self.folder, self.clock, self.observe = folder, clock, observe
+        self.folder = folder
+        self.clock = clock
+        self.observe = observe
         self.file: FileIO | None = None
         self.full_files: list[FileIO] = []
-        self.rows, self.began = 0, 0.0
-        self.lock = threading.Lock()  # of the open file: many rows are written in a thread
+        self.rows = 0
+        self.began = 0.0
+        self.lock = (
+            threading.Lock()
+        )  # of the open file: many rows are written in a thread
         try:
             self.key = answer_key(folder)
             tempfile.TemporaryFile(dir=folder).close()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"feedback can't be written into {folder} ({reason})") from None
+            raise InputError(
+                f"feedback can't be written into {folder} ({reason})"
+            ) from None
 
     def convert_leftovers(self) -> None:
         for leftover in self.folder.glob(OPEN_FILES):
@@ -72,7 +81,8 @@ class FeedbackFiles:
         value: float | None = None,
     ) -> int:
         """Write a row for each item; returns how many."""
-        now, signed = self.clock(), is_signed(answer, self.key)
+        now = self.clock()
+        signed = is_signed(answer, self.key)
         run, name = run_of(answer)
         rows = [
             FeedbackRow(
@@ -94,7 +104,9 @@ class FeedbackFiles:
         lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         with self.lock:
             if self.file is None:
-                self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
+                self.file = open_locked(self.folder, now)
+                self.rows = 0
+                self.began = now
             append(self.file, lines)
             self.rows += len(rows)
             if self.rows >= ROTATE_ROWS:
@@ -104,18 +116,23 @@ class FeedbackFiles:
         return len(rows)
 
     def take_files(self, also_recent: bool = False) -> list[FileIO]:
-        """Those that are large or old enough to become Parquet files, or all; the next row begins another."""
+        """Those that are large or old enough to become Parquet files, or all; the next row begins
+        another."""
         with self.lock:
-            is_recent = 0 <= self.clock() - self.began < ROTATE_SECONDS  # it is not where the clock was set back
+            is_recent = (
+                0 <= self.clock() - self.began < ROTATE_SECONDS
+            )  # it is not where the clock was set back
             if self.file is not None and (also_recent or not is_recent):
                 self.full_files.append(self.file)
                 self.file = None
-            files, self.full_files = self.full_files, []
+            files = self.full_files
+            self.full_files = []
             return files
 
 
 def append(file: FileIO, lines: bytes) -> None:
-    """All of it or, on a full disk, nothing: a line that is cut off would be joined with the next one."""
+    """All of it or, on a full disk, nothing: a line that is cut off would be joined with the next
+    one."""
     size = os.fstat(file.fileno()).st_size
     left = memoryview(lines)
     try:
@@ -127,7 +144,8 @@ def append(file: FileIO, lines: bytes) -> None:
 
 
 def open_locked(folder: Path, now: float) -> FileIO:
-    """A new file of rows. Its lock tells a file that is in use from one that a killed worker left behind."""
+    """A new file of rows. Its lock tells a file that is in use from one that a killed worker left
+    behind."""
     name = f".open-{datetime.fromtimestamp(now, UTC):{TIME_IN_NAME}}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
     while True:
         file = FileIO(folder / name, "ab")
@@ -138,7 +156,10 @@ def open_locked(folder: Path, now: float) -> FileIO:
 
 
 def convert_unused(path: Path) -> None:
-    with suppress(OSError), FileIO(path) as file:  # it is in use, or another worker has converted it
+    with (
+        suppress(OSError),
+        FileIO(path) as file,
+    ):  # it is in use, or another worker has converted it
         if is_abandoned(file.fileno()) and path.exists():
             convert_and_close(file)
 
@@ -153,9 +174,19 @@ def convert_and_close(file: FileIO) -> None:
             with locked(path.parent):
                 rows = [row for _, _, row in read_lines(path)]
                 if rows:
-                    columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
+                    columns = {
+                        name: [getattr(row, name) for row in rows] for name in COLUMNS
+                    }
                     name = path.stem.replace(".open-", "feedback-") + ".parquet"
-                    replace_parquet(path.with_name(name), pl.DataFrame(columns, schema=feedback_schema()))
+                    replace_parquet(
+                        path.with_name(name),
+                        pl.DataFrame(columns, schema=feedback_schema()),
+                    )
                 path.unlink()
         except Exception as error:  # the rows stay, and the next start converts them
-            log_event("feedback could not be written as Parquet", logging.ERROR, file=str(path), reason=str(error))
+            log_event(
+                "feedback could not be written as Parquet",
+                logging.ERROR,
+                file=str(path),
+                reason=str(error),
+            )

@@ -21,7 +21,13 @@ from posrec.server.settings import ServerSettings
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
-PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # need no API key
+PUBLIC_PATHS = (
+    "/",
+    "/healthz",
+    "/readyz",
+    "/docs",
+    "/openapi/openapi.json",
+)  # need no API key
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 
@@ -34,14 +40,25 @@ class AccessRules:
     def check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if not self.allows_host(headers.getlist("host"), scope["http_version"]):
-            raise Refused(400, "the Host header is missing or names a host that --allow-host does not allow")
+            raise Refused(
+                400,
+                "the Host header is missing or names a host that --allow-host does not allow",
+            )
         check_encoding(scope["raw_path"])
         check_encoding(scope["query_string"])
-        if self.key is not None and scope["path"] not in PUBLIC_PATHS and not self.has_key(headers):
-            raise Refused(401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
+        if (
+            self.key is not None
+            and scope["path"] not in PUBLIC_PATHS
+            and not self.has_key(headers)
+        ):
+            raise Refused(
+                401,
+                "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY",
+            )
 
     def allows_host(self, hosts: Sequence[str], version: str) -> bool:
-        """HTTP/1.1 requires exactly one Host header. HTTP/1.0, which no browser speaks, may leave it empty."""
+        """HTTP/1.1 requires exactly one Host header. HTTP/1.0, which no browser speaks, may leave
+        it empty."""
         if len(hosts) != 1:
             return False
         if not hosts[0]:
@@ -53,20 +70,29 @@ class AccessRules:
         assert self.key is not None
         sent = headers.getlist("x-api-key") or [
             key
-            for scheme, _, key in (header.partition(" ") for header in headers.getlist("authorization"))
+            for scheme, _, key in (
+                header.partition(" ") for header in headers.getlist("authorization")
+            )
             if scheme.lower() == "bearer"
         ]
-        return len(sent) == 1 and hmac.compare_digest(sent[0].encode("latin-1"), self.key)
+        return len(sent) == 1 and hmac.compare_digest(
+            sent[0].encode("latin-1"), self.key
+        )
 
     def check_origin(self, headers: Headers) -> None:
-        """Refuse to write for web pages of other sites, whose requests carry the origin of the page."""
+        """Refuse to write for web pages of other sites, whose requests carry the origin of the
+        page."""
         origin = headers.get("origin")
-        if origin is None or (self.origins is not None and re.fullmatch(self.origins, origin)):
+        if origin is None or (
+            self.origins is not None and re.fullmatch(self.origins, origin)
+        ):
             return
         host = headers.get("host", "")
         is_own_page = host != "" and origin.partition("://")[2].lower() == host.lower()
         if not is_own_page:
-            raise Refused(403, "web pages of this origin are not allowed; see --allow-origin")
+            raise Refused(
+                403, "web pages of this origin are not allowed; see --allow-origin"
+            )
 
 
 class RequireAccess:
@@ -90,11 +116,14 @@ def origin_pattern(allowed: Sequence[str]) -> str | None:
     >>> origin_pattern(["https://shop.example", "http://*.test"])
     'https://shop\\\\.example|http://.*\\\\.test'
     """
-    return "|".join(re.escape(origin).replace(r"\*", ".*") for origin in allowed) or None
+    return (
+        "|".join(re.escape(origin).replace(r"\*", ".*") for origin in allowed) or None
+    )
 
 
 def check_encoding(address: bytes) -> None:
-    """Bytes that are not UTF-8 would become the same character, and the id of one session would stand for another."""
+    """Bytes that are not UTF-8 would become the same character, and the id of one session would
+    stand for another."""
     if b"%" in address:
         try:
             unquote_to_bytes(address).decode()

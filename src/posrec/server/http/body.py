@@ -1,4 +1,5 @@
-"""The body of a request, received within limits on its size, its time, and the bodies of all requests together."""
+"""The body of a request, received within limits on its size, its time, and the bodies of all
+requests together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,8 +41,12 @@ class BodyReader:
                     self.held += len(chunk)
                     self.check_sizes(body)
         except TimeoutError:
-            raise Refused(408, f"the body was not received within {self.seconds:g} seconds") from None
-        except ClientDisconnect:  # or the chunks are not valid, and the client still listens
+            raise Refused(
+                408, f"the body was not received within {self.seconds:g} seconds"
+            ) from None
+        except (
+            ClientDisconnect
+        ):  # or the chunks are not valid, and the client still listens
             raise Refused(400, "the body is incomplete or not valid HTTP") from None
 
     def check_sizes(self, body: bytearray) -> None:

@@ -1,4 +1,5 @@
-"""ASGI middleware that counts and logs every answer before it is sent, so that a crash never loses a count."""
+"""ASGI middleware that counts and logs every answer before it is sent, so that a crash never loses
+a count."""
 
 import logging
 import re
@@ -9,7 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
 
-SESSION_ID = re.compile("(?<=^/v1/sessions/)[^/]+")  # in a path; it may stand for a person, and is not logged
+SESSION_ID = re.compile(
+    "(?<=^/v1/sessions/)[^/]+"
+)  # in a path; it may stand for a person, and is not logged
 
 
 class CountAnswers:
@@ -34,4 +37,11 @@ class CountAnswers:
             level = logging.WARNING if status >= 500 else logging.INFO
             path = SESSION_ID.sub("...", scope["path"])
             milliseconds = round(1000 * seconds, 2)
-            log_event("request", level, method=scope["method"], path=path, status=status, ms=milliseconds)
+            log_event(
+                "request",
+                level,
+                method=scope["method"],
+                path=path,
+                status=status,
+                ms=milliseconds,
+            )

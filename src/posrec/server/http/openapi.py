@@ -1,4 +1,5 @@
-"""The OpenAPI document, made from the routes and msgspec's types, and /docs: a page of it with requests to try."""
+"""The OpenAPI document, made from the routes and msgspec's types, and /docs: a page of it with
+requests to try."""
 
 import json
 import re
@@ -17,7 +18,11 @@ from posrec.version import __version__
 
 PAGES = Path(__file__).parent.parent / "page"
 # What /docs takes from the playground, so that both look alike.
-SHARED = {"style": "<style>(.*?)</style>", "icon": '(<link rel="icon"[^\n]*>)', "logo": "<h1>(<svg.*?</svg>)"}
+SHARED = {
+    "style": "<style>(.*?)</style>",
+    "icon": '(<link rel="icon"[^\n]*>)',
+    "logo": "<h1>(<svg.*?</svg>)",
+}
 REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
     400: "Not valid HTTP or JSON, or a value can't be used.",
@@ -35,11 +40,20 @@ ERRORS = {
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     public = [operation for operation in operations if operation.summary]
-    bodies = [kind for operation in public for name, kind in operation.types.items() if name in ("data", "return")]
-    _, schemas = msgspec.json.schema_components([*bodies, ErrorAnswer], ref_template=REFERENCE)
+    bodies = [
+        kind
+        for operation in public
+        for name, kind in operation.types.items()
+        if name in ("data", "return")
+    ]
+    _, schemas = msgspec.json.schema_components(
+        [*bodies, ErrorAnswer], ref_template=REFERENCE
+    )
     paths: dict[str, dict[str, Any]] = {}
     for operation in public:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described(
+            operation
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "posrec", "version": __version__},
@@ -49,12 +63,19 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def described(operation: Operation) -> dict[str, Any]:
-    answers: dict[str, Any] = {str(operation.status): {"description": "Done; there is no body."}}
+    answers: dict[str, Any] = {
+        str(operation.status): {"description": "Done; there is no body."}
+    }
     if operation.types["return"] is not type(None):
         answer = content(operation.types["return"], operation.media_type)
-        answers = {str(operation.status): {"description": "The answer.", "content": answer}}
+        answers = {
+            str(operation.status): {"description": "The answer.", "content": answer}
+        }
     for status in errors_of(operation):
-        answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
+        answers[str(status)] = {
+            "description": ERRORS[status],
+            "content": content(ErrorAnswer),
+        }
     result: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": operation.handler.__name__,
@@ -62,7 +83,10 @@ def described(operation: Operation) -> dict[str, Any]:
         "parameters": parameters(operation),
     }
     if "data" in operation.types:
-        result["requestBody"] = {"required": True, "content": content(operation.types["data"])}
+        result["requestBody"] = {
+            "required": True,
+            "content": content(operation.types["data"]),
+        }
     return result
 
 
@@ -85,36 +109,63 @@ def content(kind: Any, media_type: str = JSON) -> dict[str, Any]:
 def parameters(operation: Operation) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     for name in operation.parameters:
-        result.append({"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
+        result.append(
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        )
     if operation.query_type is not None:
         _, schemas = msgspec.json.schema_components([operation.query_type])
-        for name, schema in schemas[operation.query_type.__name__]["properties"].items():
-            result.append({"name": name, "in": "query", "required": False, "schema": schema})
+        for name, schema in schemas[operation.query_type.__name__][
+            "properties"
+        ].items():
+            result.append(
+                {"name": name, "in": "query", "required": False, "schema": schema}
+            )
     return result
 
 
 def docs_page(openapi: dict[str, Any], first: str, second: str) -> str:
-    """`first` and `second`: the ids of two items, for the examples. The page loads nothing from other servers."""
+    """`first` and `second`: the ids of two items, for the examples. The page loads nothing from
+    other servers."""
     from jinja2 import Environment
     from markupsafe import Markup
 
     playground = (PAGES / "index.html").read_text(encoding="utf-8")
-    shared = {name: Markup(re.findall(pattern, playground, re.DOTALL)[0]) for name, pattern in SHARED.items()}
+    shared = {
+        name: Markup(re.findall(pattern, playground, re.DOTALL)[0])
+        for name, pattern in SHARED.items()
+    }
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.filters["name"] = lambda reference: reference.rpartition("/")[2]
-    template = environment.from_string((PAGES / "docs.html").read_text(encoding="utf-8"))
-    return template.render(document=openapi, examples=examples(first, second), playground=shared)
+    template = environment.from_string(
+        (PAGES / "docs.html").read_text(encoding="utf-8")
+    )
+    return template.render(
+        document=openapi, examples=examples(first, second), playground=shared
+    )
 
 
 def examples(first: str, second: str) -> dict[str, tuple[str, Any]]:
     """The path of a route -> an address to try, and the body; None where there is none."""
     return {
         "/v1/recommend": ("/v1/recommend", {"session": [first, second], "k": 5}),
-        "/v1/recommend/batch": ("/v1/recommend/batch", {"sessions": [[first], [second], []], "k": 2}),
+        "/v1/recommend/batch": (
+            "/v1/recommend/batch",
+            {"sessions": [[first], [second], []], "k": 2},
+        ),
         "/v1/explain": ("/v1/explain", {"session": [first], "item": second}),
-        "/v1/feedback": ("/v1/feedback", {"answer": "the id of an answer", "event": "shown", "items": [first, second]}),
-        "/v1/sessions/{session_id}/click": ("/v1/sessions/anna/click", {"item": first, "k": 5}),
+        "/v1/feedback": (
+            "/v1/feedback",
+            {
+                "answer": "the id of an answer",
+                "event": "shown",
+                "items": [first, second],
+            },
+        ),
+        "/v1/sessions/{session_id}/click": (
+            "/v1/sessions/anna/click",
+            {"item": first, "k": 5},
+        ),
         "/v1/sessions/{session_id}": ("/v1/sessions/anna", None),
         "/v1/similar/{item}": (f"/v1/similar/{quote(first, safe='')}?k=5", None),
         "/v1/items": ("/v1/items?limit=5", None),

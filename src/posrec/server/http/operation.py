@@ -25,9 +25,12 @@ from posrec.server.work import BODY_BYTES_PER_UNIT
 
 TEXT = "text/plain"
 HTML = "text/html"
-LARGE_BODY = 32 << 10  # bytes; decoding more would delay other requests, and is done in the background
-# Content types that are accepted for JSON where nothing is written. `fetch` and `curl -d` send text and form types by
-# default. A browser sends these for any page without asking first, so what writes accepts JSON alone.
+LARGE_BODY = (
+    32 << 10
+)  # bytes; decoding more would delay other requests, and is done in the background
+# Content types that are accepted for JSON where nothing is written. `fetch` and `curl -d` send text
+# and form types by default. A browser sends these for any page without asking first, so what writes
+# accepts JSON alone.
 READING_TYPES = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
 ENCODER = msgspec.json.Encoder()
 
@@ -59,12 +62,16 @@ class Operation:
     status: int = 200
     media_type: str = JSON
     not_found: bool = False  # it answers 404 where what is asked for is not there
-    admit: Callable[[], None] | None = None  # raises Refused where the server has too much to do already
+    admit: Callable[[], None] | None = (
+        None  # raises Refused where the server has too much to do already
+    )
     writes: bool = False  # it is closed to web pages of other sites
 
     def __post_init__(self) -> None:
         self.types: dict[str, Any] = get_type_hints(self.handler, include_extras=True)
-        self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
+        self.decoder = (
+            msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
+        )
         self.query_type = self.types.get("query")
         self.parameters: list[str] = re.findall(r"{(\w+)}", self.path)
 
@@ -82,27 +89,39 @@ class Operation:
             tools.rules.check_origin(request.headers)
         if self.admit is not None:
             self.admit()
-        arguments: dict[str, Any] = {name: request.path_params[name] for name in self.parameters}
+        arguments: dict[str, Any] = {
+            name: request.path_params[name] for name in self.parameters
+        }
         if self.query_type is not None:
-            arguments["query"] = msgspec.convert(dict(request.query_params), self.query_type, strict=False)
+            arguments["query"] = msgspec.convert(
+                dict(request.query_params), self.query_type, strict=False
+            )
         if self.decoder is None:
-            return self.response(await self.handler(**arguments, **self.context(request, 0)))
+            return self.response(
+                await self.handler(**arguments, **self.context(request, 0))
+            )
         check_content_type(request, (JSON,) if self.writes else READING_TYPES)
         async with tools.bodies.read(request) as body:
             arguments["data"] = await self.decode(body, request, tools.background)
-            return self.response(await self.handler(**arguments, **self.context(request, len(body))))
+            return self.response(
+                await self.handler(**arguments, **self.context(request, len(body)))
+            )
 
     def context(self, request: Request, body_bytes: int) -> dict[str, RequestContext]:
         if "context" not in self.types:
             return {}
         return {"context": RequestContext(body_bytes, request.is_disconnected)}
 
-    async def decode(self, body: bytearray, request: Request, background: BackgroundQueue) -> Any:
+    async def decode(
+        self, body: bytearray, request: Request, background: BackgroundQueue
+    ) -> Any:
         assert self.decoder is not None
         if len(body) <= LARGE_BODY:
             return self.decoder.decode(body)
         with background.place(1 + len(body) // BODY_BYTES_PER_UNIT):
-            return await background.run(partial(self.decoder.decode, body), request.is_disconnected)
+            return await background.run(
+                partial(self.decoder.decode, body), request.is_disconnected
+            )
 
     def response(self, result: Any) -> Response:
         if result is None:

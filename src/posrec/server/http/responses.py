@@ -15,13 +15,16 @@ from posrec.server.json_log import LOG, log_seldom
 from posrec.server.schemas import ErrorAnswer
 
 JSON = "application/json"
-NO_MEMORY = "the server has no memory left; requests are refused or lost until it has some"
+NO_MEMORY = (
+    "the server has no memory left; requests are refused or lost until it has some"
+)
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; sent with every 503
 HTTP_ERRORS = {
     404: "there is no such page; /docs lists the available ones",
     405: "this method is not allowed here; /docs shows which one is",
 }
-# Pages load nothing, run no script but their own, are shown in no frame, and speak to this server alone.
+# Pages load nothing, run no script but their own, are shown in no frame, and speak to this server
+# alone.
 PAGE_POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -30,8 +33,12 @@ SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 
 
 def page_response(content: str) -> Response:
-    digests = [hashlib.sha256(script.encode()).digest() for script in SCRIPT.findall(content)]
-    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    digests = [
+        hashlib.sha256(script.encode()).digest() for script in SCRIPT.findall(content)
+    ]
+    scripts = " ".join(
+        f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests
+    )
     headers = {
         "Content-Security-Policy": PAGE_POLICY.format(scripts=scripts or "'none'"),
         "X-Frame-Options": "DENY",
@@ -40,7 +47,9 @@ def page_response(content: str) -> Response:
     return HTMLResponse(content, headers=headers)
 
 
-def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+def refusal(
+    status: int, sentence: str, headers: dict[str, str] | None = None
+) -> Response:
     if status == 503:
         headers = {**(headers or {}), **RETRY_AFTER}
     return Response(msgspec.json.encode(ErrorAnswer(sentence)), status, headers, JSON)
@@ -50,7 +59,9 @@ def routing_error(request: Request, error: Exception) -> Response:
     """No route has the path or the method."""
     assert isinstance(error, HTTPException)
     headers = None if error.headers is None else dict(error.headers)
-    return refusal(error.status_code, HTTP_ERRORS.get(error.status_code, error.detail), headers)
+    return refusal(
+        error.status_code, HTTP_ERRORS.get(error.status_code, error.detail), headers
+    )
 
 
 def error_response(error: Exception) -> Response:
@@ -76,4 +87,6 @@ def error_response(error: Exception) -> Response:
 
 def is_out_of_memory(error: Exception) -> bool:
     """numpy and torch have errors of their own where there is no memory."""
-    return isinstance(error, MemoryError | SystemError) or "allocate memory" in str(error)
+    return isinstance(error, MemoryError | SystemError) or "allocate memory" in str(
+        error
+    )

@@ -1,4 +1,5 @@
-"""Every format, read from real files: the click frame is the same in one block or many, compressed or plain."""
+"""Every format, read from real files: the click frame is the same in one block or many, compressed
+or plain."""
 
 import gzip
 from datetime import datetime
@@ -21,16 +22,31 @@ from tests.helpers import Click, RecordingProgress, packed, rows, write_lines, w
 T = 1_396_867_869_277
 
 
-def read(format: str, source: Any, progress: RecordingProgress | None = None, **options: Any) -> list[Click]:
-    return rows(read_clicks(format, find_files(source), LogOptions(**options), progress or RecordingProgress()).clicks)
+def read(
+    format: str, source: Any, progress: RecordingProgress | None = None, **options: Any
+) -> list[Click]:
+    return rows(
+        read_clicks(
+            format,
+            find_files(source),
+            LogOptions(**options),
+            progress or RecordingProgress(),
+        ).clicks
+    )
 
 
 CLICKS = [("1", "20", T), ("2", "30", T + 5), ("1", "20", T), ("2", "007", T - 5)]
 YOOCHOOSE = [f"{s},2014-04-07T10:51:09.{t - T + 277}Z,{i},0" for s, i, t in CLICKS]
 WRITTEN: dict[str, list[str]] = {
     "yoochoose": YOOCHOOSE,
-    "retailrocket": ["timestamp,visitorid,event,itemid,transactionid", *(f"{t},{s},view,{i}," for s, i, t in CLICKS)],
-    "recbole": ["session_id:token\titem_id:token\ttimestamp:float", *(f"{s}\t{i}\t{t}" for s, i, t in CLICKS)],
+    "retailrocket": [
+        "timestamp,visitorid,event,itemid,transactionid",
+        *(f"{t},{s},view,{i}," for s, i, t in CLICKS),
+    ],
+    "recbole": [
+        "session_id:token\titem_id:token\ttimestamp:float",
+        *(f"{s}\t{i}\t{t}" for s, i, t in CLICKS),
+    ],
     "csv": ["session_id,item_id,timestamp", *(f"{s},{i},{t}" for s, i, t in CLICKS)],
 }
 
@@ -38,41 +54,73 @@ WRITTEN: dict[str, list[str]] = {
 def write_as(path: Path, packing: str, text: bytes) -> Path:
     compression = None if packing == "plain" else packing.partition(" ")[0]
     if packing.endswith("twice"):
-        path.write_bytes(packed(text[:20], compression) + packed(text[20:], compression))
+        path.write_bytes(
+            packed(text[:20], compression) + packed(text[20:], compression)
+        )
     else:
         path.write_bytes(packed(text, compression))
     return path
 
 
-@pytest.mark.parametrize("packing", ["plain", "zstd", "bz2", "xz", "gzip twice", "zstd twice"])
+@pytest.mark.parametrize(
+    "packing", ["plain", "zstd", "bz2", "xz", "gzip twice", "zstd twice"]
+)
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("format", list(WRITTEN))
-def test_text_formats_compressed_and_with_any_line_ends(tmp_path: Path, format: str, packing: str, end: str) -> None:
+def test_text_formats_compressed_and_with_any_line_ends(
+    tmp_path: Path, format: str, packing: str, end: str
+) -> None:
     text = end.join(WRITTEN[format])  # the last line often has no line end
     log = write_as(tmp_path / "log", packing, text.encode())
     assert read(format, log) == CLICKS
     mark = write_as(tmp_path / "mark", packing, b"\xef\xbb\xbf" + text.encode())
     assert read(format, mark) == CLICKS
-    blank = write_as(tmp_path / "blank", packing, (text.replace(end, end + end) + end + "  " + end).encode())
+    blank = write_as(
+        tmp_path / "blank",
+        packing,
+        (text.replace(end, end + end) + end + "  " + end).encode(),
+    )
     assert read(format, blank) == CLICKS
 
 
 def test_yoochoose_with_a_header(tmp_path: Path) -> None:
-    log = write_lines(tmp_path / "log", ["session_id,timestamp,item_id,category", *YOOCHOOSE])
+    log = write_lines(
+        tmp_path / "log", ["session_id,timestamp,item_id,category", *YOOCHOOSE]
+    )
     assert read("yoochoose", log) == CLICKS
-    assert read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:] == CLICKS
-    other = write_lines(tmp_path / "other", ["session_id,item_id,timestamp,category", *YOOCHOOSE])
+    assert (
+        read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:]
+        == CLICKS
+    )
+    other = write_lines(
+        tmp_path / "other", ["session_id,item_id,timestamp,category", *YOOCHOOSE]
+    )
     with pytest.raises(InputError, match="other, line 1: the header is"):
         read("yoochoose", other)
 
 
 @pytest.mark.parametrize(
-    "header", ["sessionId;userId;itemId;timeframe;eventdate", "session_id;user_id;item_id;timeframe;eventdate"]
+    "header",
+    [
+        "sessionId;userId;itemId;timeframe;eventdate",
+        "session_id;user_id;item_id;timeframe;eventdate",
+    ],
 )
-def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path, header: str) -> None:
-    lines = [header, "1;NA;20;5000;2016-05-09", "2;NA;30;10;2016-05-09", "1;7;007;2000;2016-05-10"]
+def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(
+    tmp_path: Path, header: str
+) -> None:
+    lines = [
+        header,
+        "1;NA;20;5000;2016-05-09",
+        "2;NA;30;10;2016-05-09",
+        "1;7;007;2000;2016-05-10",
+    ]
     clicks = read("diginetica", write_lines(tmp_path / "views.csv", lines))
-    assert [(session, item) for session, item, _ in clicks] == [("1", "20"), ("2", "30"), ("1", "007")]
+    assert [(session, item) for session, item, _ in clicks] == [
+        ("1", "20"),
+        ("2", "30"),
+        ("1", "007"),
+    ]
     days = [time // 86_400_000 for _, _, time in clicks]
     ninth = datetime(2016, 5, 9).toordinal() - datetime(1970, 1, 1).toordinal()
     assert days == [ninth + 1, ninth, ninth + 1]
@@ -81,11 +129,15 @@ def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path,
 
 def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     lines = [*WRITTEN["retailrocket"], f"{T},9,transaction,5,77", f"{T},9,addtocart,5,"]
-    log, progress = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
+    log = write_lines(tmp_path / "events.csv", lines)
+    progress = RecordingProgress()
     parsed = read_clicks("retailrocket", [log], LogOptions(), progress)
     assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
     assert "view 4, addtocart 1, transaction 1; view read" in progress.messages[0]
-    assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
+    assert read("retailrocket", log, events=["transaction", "view"]) == [
+        *CLICKS,
+        ("9", "5", T),
+    ]
 
 
 def test_otto(tmp_path: Path) -> None:
@@ -102,17 +154,21 @@ def test_otto(tmp_path: Path) -> None:
 
 def test_recbole_with_users_and_other_columns(tmp_path: Path) -> None:
     log = write_lines(
-        tmp_path / "a.inter", ["user_id:token\titem_id:token\trating:float\ttimestamp:float", 'u\t"q\t4.0\t1.5']
+        tmp_path / "a.inter",
+        [
+            "user_id:token\titem_id:token\trating:float\ttimestamp:float",
+            'u\t"q\t4.0\t1.5',
+        ],
     )
     parsed = read_clicks("recbole", [log], LogOptions(), RecordingProgress())
     assert (rows(parsed.clicks), parsed.by_user) == ([("u", '"q', 1500)], True)
 
 
 def test_columns_are_guessed_and_reported(tmp_path: Path) -> None:
-    log, progress = (
-        write_lines(tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]),
-        RecordingProgress(),
+    log = write_lines(
+        tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]
     )
+    progress = RecordingProgress()
     assert read("csv", log, progress) == [("1", "2", 4000)]
     assert progress.messages == [
         "a.csv: column 'Visit-ID' read as the session",
@@ -120,7 +176,12 @@ def test_columns_are_guessed_and_reported(tmp_path: Path) -> None:
         "a.csv: column 'created_at' read as the time",
         "times read as seconds (pass --time-unit if that is wrong)",
     ]
-    named, silent = {"session_column": "x", "item_column": "Visit-ID", "time_column": "created_at"}, RecordingProgress()
+    named = {
+        "session_column": "x",
+        "item_column": "Visit-ID",
+        "time_column": "created_at",
+    }
+    silent = RecordingProgress()
     assert read("csv", log, silent, **named, time_unit="ms") == [("3", "1", 4)]
     assert silent.messages == []
 
@@ -131,30 +192,50 @@ def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
     assert (rows(parsed.clicks), parsed.by_user) == ([("s", "i", 1000)], False)
 
 
-field = st.text(st.sampled_from('ab,"\n é'), min_size=1, max_size=4).filter(lambda text: text.strip() != "")
+field = st.text(st.sampled_from('ab,"\n é'), min_size=1, max_size=4).filter(
+    lambda text: text.strip() != ""
+)
 
 
 @given(
-    st.lists(st.tuples(field, field, st.integers(0, 99)), min_size=1, max_size=20), st.integers(1, 60), st.booleans()
+    st.lists(st.tuples(field, field, st.integers(0, 99)), min_size=1, max_size=20),
+    st.integers(1, 60),
+    st.booleans(),
 )
-def test_small_blocks_read_the_same(tmp_path: Path, clicks: list[Click], size: int, crlf: bool) -> None:
+def test_small_blocks_read_the_same(
+    tmp_path: Path, clicks: list[Click], size: int, crlf: bool
+) -> None:
     def quote(text: str) -> str:
         return '"' + text.replace('"', '""') + '"'
 
-    lines = ["session,item,time", *(f"{quote(session)},{quote(item)},{time}" for session, item, time in clicks)]
+    lines = [
+        "session,item,time",
+        *(f"{quote(session)},{quote(item)},{time}" for session, item, time in clicks),
+    ]
     log = write_lines(tmp_path / "a.csv", lines, "\r\n" if crlf else "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", size)
         assert read("csv", log, time_unit="ms") == clicks
 
 
-@pytest.mark.parametrize("ids", [pl.Int32, pl.UInt64, pl.String, pl.Categorical, pl.Float64])
-@pytest.mark.parametrize("time", [pl.Int64, pl.String, pl.Datetime("us"), pl.Datetime("ns", "UTC"), pl.Float64])
+@pytest.mark.parametrize(
+    "ids", [pl.Int32, pl.UInt64, pl.String, pl.Categorical, pl.Float64]
+)
+@pytest.mark.parametrize(
+    "time",
+    [pl.Int64, pl.String, pl.Datetime("us"), pl.Datetime("ns", "UTC"), pl.Float64],
+)
 def test_parquet_of_any_type(tmp_path: Path, ids: Any, time: Any) -> None:
     moments = pl.Series([T, T + 1000]).cast(pl.Datetime("ms"))
-    times = moments.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ") if time == pl.String else moments.cast(time)
+    times = (
+        moments.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+        if time == pl.String
+        else moments.cast(time)
+    )
     numbers = pl.Series(["11", "2"]).cast(ids)
-    table = pl.DataFrame({"sku": numbers, "session": numbers.reverse(), "ts": times, "more": [[1], []]})
+    table = pl.DataFrame(
+        {"sku": numbers, "session": numbers.reverse(), "ts": times, "more": [[1], []]}
+    )
     path = tmp_path / "a.parquet"
     table.write_parquet(path)
     written = ("11.0", "2.0") if ids == pl.Float64 else ("11", "2")
@@ -164,10 +245,14 @@ def test_parquet_of_any_type(tmp_path: Path, ids: Any, time: Any) -> None:
     assert read("parquet", path) == clicks
 
 
-def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_batches_keep_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clicks = [(str(number % 7), str(number), number) for number in range(1000)]
     path = tmp_path / "a.parquet"
-    pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row").write_parquet(path, row_group_size=64)
+    pl.DataFrame(
+        clicks, schema=["session", "item", "time"], orient="row"
+    ).write_parquet(path, row_group_size=64)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 100)
     progress = RecordingProgress()
     assert read("parquet", path, progress, time_unit="ms") == clicks
@@ -176,12 +261,23 @@ def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_sessions_are_lines(tmp_path: Path) -> None:
-    log = write_lines(tmp_path / "a.txt", ["1 2", "", "  007\té x\u00a0y  ", "1e5"], "\r\n")
+    log = write_lines(
+        tmp_path / "a.txt", ["1 2", "", "  007\té x\u00a0y  ", "1e5"], "\r\n"
+    )
     found = [(item, time) for _, item, time in read("sessions", log)]
-    assert found == [("1", 0), ("2", 0), ("007", 2), ("é", 2), ("x\u00a0y", 2), ("1e5", 3)]
+    assert found == [
+        ("1", 0),
+        ("2", 0),
+        ("007", 2),
+        ("é", 2),
+        ("x\u00a0y", 2),
+        ("1e5", 3),
+    ]
 
 
-def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_moves_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = write_log(tmp_path / "a.csv", [("s", f"i{n}", n) for n in range(5000)])
     packed = tmp_path / "b.csv.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
@@ -197,5 +293,10 @@ def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_ids_that_only_look_like_negative_numbers_are_ids(tmp_path: Path) -> None:
-    clicks = [("-x", "-", 1), ("--1", "-1e5", 2), ("-inf", "-nan", 3), ("1-2", "-1-", 4)]
+    clicks = [
+        ("-x", "-", 1),
+        ("--1", "-1e5", 2),
+        ("-inf", "-nan", 3),
+        ("1-2", "-1-", 4),
+    ]
     assert read("csv", write_log(tmp_path / "a.csv", clicks), time_unit="ms") == clicks

@@ -1,4 +1,5 @@
-"""The SR-GNN pickles: plain numbers are read, everything else is refused, and no code in a pickle ever runs."""
+"""The SR-GNN pickles: plain numbers are read, everything else is refused, and no code in a pickle
+ever runs."""
 
 import os
 import pickle
@@ -12,7 +13,9 @@ from posrec.data.source.readers import sessions
 from posrec.data.source.readers.sessions import read_pickle
 from posrec.errors import InputError
 
-sessions_strategy = st.lists(st.lists(st.integers(0, 2**40), min_size=2, max_size=6), max_size=8)
+sessions_strategy = st.lists(
+    st.lists(st.integers(0, 2**40), min_size=2, max_size=6), max_size=8
+)
 
 
 def written(path: Path, content: object, protocol: int | None = None) -> Path:
@@ -21,11 +24,17 @@ def written(path: Path, content: object, protocol: int | None = None) -> Path:
 
 
 @given(sessions_strategy, st.integers(0, pickle.HIGHEST_PROTOCOL))
-def test_sessions_come_back_from_every_form(tmp_path: Path, sessions: list[list[int]], protocol: int) -> None:
+def test_sessions_come_back_from_every_form(
+    tmp_path: Path, sessions: list[list[int]], protocol: int
+) -> None:
     path = tmp_path / "p"
     assert read_pickle(written(path, sessions, protocol)) == sessions
     assert read_pickle(written(path, tuple(map(tuple, sessions)), protocol)) == sessions
-    samples = [(session[:-i], session[-i]) for session in sessions for i in range(1, len(session))]
+    samples = [
+        (session[:-i], session[-i])
+        for session in sessions
+        for i in range(1, len(session))
+    ]
     pair = ([prefix for prefix, _ in samples], [target for _, target in samples])
     for form in (pair, list(pair), tuple(map(tuple, pair))):
         assert read_pickle(written(path, form, protocol)) == sessions
@@ -52,14 +61,30 @@ def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [[[2**63]], [[None]], [{1}], "text", 5, [[[1]]], [b"12"], [[1], {}], {"a": 1}, [[1.5]], [["1"]], [[-2]], [[True]]],
+    [
+        [[2**63]],
+        [[None]],
+        [{1}],
+        "text",
+        5,
+        [[[1]]],
+        [b"12"],
+        [[1], {}],
+        {"a": 1},
+        [[1.5]],
+        [["1"]],
+        [[-2]],
+        [[True]],
+    ],
 )
 def test_anything_else_is_refused(tmp_path: Path, content: object) -> None:
     with pytest.raises(InputError):
         read_pickle(written(tmp_path / "p", content))
 
 
-def test_a_file_past_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_past_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path / "p", [[1, 2]] * 100)
     monkeypatch.setattr(sessions, "MAX_PICKLE_BYTES", path.stat().st_size)
     assert len(read_pickle(path)) == 100
@@ -77,9 +102,18 @@ GOOD = pickle.dumps(([[1, 2, 3], [1, 2], [1], [700_000]], [4, 3, 2, 6]))
 
 
 @settings(max_examples=150)
-@given(st.binary(max_size=60) | st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)))
-def test_a_damaged_pickle_is_always_an_input_error(tmp_path: Path, damage: bytes | tuple[int, int]) -> None:
-    content = damage if isinstance(damage, bytes) else GOOD[: damage[0]] + bytes([damage[1]]) + GOOD[damage[0] + 1 :]
+@given(
+    st.binary(max_size=60)
+    | st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+)
+def test_a_damaged_pickle_is_always_an_input_error(
+    tmp_path: Path, damage: bytes | tuple[int, int]
+) -> None:
+    content = (
+        damage
+        if isinstance(damage, bytes)
+        else GOOD[: damage[0]] + bytes([damage[1]]) + GOOD[damage[0] + 1 :]
+    )
     (tmp_path / "p").write_bytes(content)
     try:
         found = read_pickle(tmp_path / "p")

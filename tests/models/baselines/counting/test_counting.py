@@ -1,4 +1,5 @@
-"""What every counting model keeps to: padding, batches, unknown items, sessions of any length, runs on disk."""
+"""What every counting model keeps to: padding, batches, unknown items, sessions of any length, runs
+on disk."""
 
 from pathlib import Path
 from unittest.mock import patch
@@ -34,12 +35,19 @@ def test_these_models_count() -> None:
 
 
 @each
-@given(log=logs, batch=st.lists(sessions, min_size=1, max_size=5), padding=st.integers(0, 5))
+@given(
+    log=logs,
+    batch=st.lists(sessions, min_size=1, max_size=5),
+    padding=st.integers(0, 5),
+)
 def test_neither_neighbours_in_the_batch_nor_padding_change_a_score(
     name: str, log: list[list[int]], batch: list[list[int]], padding: int
 ) -> None:
-    model, made = make(name, log), SessionBatch.of(batch)
-    padded = SessionBatch(torch.nn.functional.pad(made.items, (0, padding)), made.lengths)
+    model = make(name, log)
+    made = SessionBatch.of(batch)
+    padded = SessionBatch(
+        torch.nn.functional.pad(made.items, (0, padding)), made.lengths
+    )
     alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
     with patch.object(neighbours, "SESSIONS_AT_A_TIME", 2):
         assert torch.allclose(model.scores(padded), alone)
@@ -51,7 +59,9 @@ def test_neither_neighbours_in_the_batch_nor_padding_change_a_score(
 def test_with_unknown_items_alone_the_order_is_popularity(name: str) -> None:
     scores = make(name).scores(SessionBatch.of([[50, 60], [1, 2]]))
     popular = make("pop").scores(SessionBatch.of([[1]]))[0]
-    assert torch.equal(scores[0].unique(return_inverse=True)[1], popular.unique(return_inverse=True)[1])
+    assert torch.equal(
+        scores[0].unique(return_inverse=True)[1], popular.unique(return_inverse=True)[1]
+    )
     if name != "pop":
         assert not torch.equal(scores[1], scores[0])
 
@@ -59,7 +69,9 @@ def test_with_unknown_items_alone_the_order_is_popularity(name: str) -> None:
 @each
 def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
     """`part` shares the clicks of the whole; what is outside must not be counted."""
-    clicks = torch.tensor([item for session in LOG for item in session], dtype=torch.int32)
+    clicks = torch.tensor(
+        [item for session in LOG for item in session], dtype=torch.int32
+    )
     offsets = torch.tensor([0, *map(len, LOG)]).cumsum(0)
     part = SessionDataset(clicks, offsets, torch.arange(len(LOG))).part(1, 4)
     model = MODELS[name].build(ITEMS, MODELS[name].config())
@@ -71,11 +83,20 @@ def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     folder = tmp_path_factory.mktemp("shop")
-    prepare = pytest.importorskip("posrec.data.prepare.pipeline", reason="needs polars").prepare
-    return prepare(write_log(folder / "clicks.csv", small_shop()), "csv", folder / "data", progress=SilentProgress())
+    prepare = pytest.importorskip(
+        "posrec.data.prepare.pipeline", reason="needs polars"
+    ).prepare
+    return prepare(
+        write_log(folder / "clicks.csv", small_shop()),
+        "csv",
+        folder / "data",
+        progress=SilentProgress(),
+    )
 
 
-def test_a_file_of_another_size_is_refused(shop: PreparedDataset, tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_refused(
+    shop: PreparedDataset, tmp_path: Path
+) -> None:
     fit_run(shop, "vsknn", tmp_path / "run", device="cpu", progress=SilentProgress())
     tensors, about = load_tensors(tmp_path / "run" / WEIGHTS)
     save_tensors(tmp_path / "run" / WEIGHTS, {**tensors, "rest": torch.zeros(2)}, about)

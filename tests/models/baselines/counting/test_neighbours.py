@@ -9,7 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 
-from posrec.models.baselines.counting.neighbours import END, LEAST_CLICKS, NeighbourModel, own_items, repeats
+from posrec.models.baselines.counting.neighbours import (
+    END,
+    LEAST_CLICKS,
+    NeighbourModel,
+    own_items,
+    repeats,
+)
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from tests.helpers import command, write_log
@@ -21,8 +27,14 @@ OWN_ITEMS_RANKED = ["spop", "itemknn", "vsknn", "stan", "coclick"]
 @given(logs)
 def test_repeats_against_a_slow_restatement(log: list[list[int]]) -> None:
     offsets = torch.tensor([0, *map(len, log)]).cumsum(0)
-    found = repeats(torch.tensor([item for session in log for item in session]), offsets)
-    later = [(session[:place], session[place]) for session in log for place in range(1, len(session))]
+    found = repeats(
+        torch.tensor([item for session in log for item in session]), offsets
+    )
+    later = [
+        (session[:place], session[place])
+        for session in log
+        for place in range(1, len(session))
+    ]
     at_once = [item == before[-1] for before, item in later]
     earlier = [item in before and item != before[-1] for before, item in later]
     assert found.tolist() == [at_once, earlier]
@@ -46,12 +58,17 @@ class Equal(NeighbourModel):
 
 
 def test_factors_by_hand() -> None:
-    """Of 1,500 clicks that do not begin a session, 100 repeat the item just clicked and none an earlier one. The item
-    just clicked has half of what it and item 1 have: (7 * 100/1500 / 0.5)^2."""
+    """Of 1,500 clicks that do not begin a session, 100 repeat the item just clicked and none an
+    earlier one. The item just clicked has half of what it and item 1 have: (7 * 100/1500 / 0.5)^2.
+    """
     factor = (14 / 15) ** 2
     model = fitted(Equal, Config(), [[2, 3]] * 1400 + [[2, 2]] * 100, items=4)
     assert model.own_factors.tolist() == pytest.approx([factor, 0])
-    rest = [2 / 3 - 1, 1 / 3 - 1, 0 / 3 - 1]  # item 2 has 1,600 clicks, item 3 1,400, the others none
+    rest = [
+        2 / 3 - 1,
+        1 / 3 - 1,
+        0 / 3 - 1,
+    ]  # item 2 has 1,600 clicks, item 3 1,400, the others none
     assert scores(model, [3, 2], [4], [9]) == [
         pytest.approx([2, 2 * factor, END, rest[2]]),
         pytest.approx([2, *rest[:2], 2 * factor]),
@@ -60,8 +77,9 @@ def test_factors_by_hand() -> None:
 
 
 def test_the_factor_of_earlier_items_by_hand() -> None:
-    """Five clicks of a thousand repeat an earlier item. Half of the begun sessions have one click; in the others, 2 3,
-    the earlier item has a third of what both and item 1 have: (7 * 5/1000 / (1/6))^2."""
+    """Five clicks of a thousand repeat an earlier item. Half of the begun sessions have one click;
+    in the others, 2 3, the earlier item has a third of what both and item 1 have: (7 * 5/1000 /
+    (1/6))^2."""
     model = fitted(Equal, Config(), [[2, 3, 4]] * 495 + [[2, 3, 2]] * 5, items=4)
     assert model.own_factors.tolist() == pytest.approx([0, 0.21**2])
 
@@ -69,12 +87,16 @@ def test_the_factor_of_earlier_items_by_hand() -> None:
 def test_few_clicks_say_nothing() -> None:
     for name in OWN_ITEMS_RANKED:
         spec = MODELS[name]
-        assert fitted(spec.build, spec.config(), [[2, 3]] * (LEAST_CLICKS - 1)).own_factors.tolist() == [1, 1]
+        assert fitted(
+            spec.build, spec.config(), [[2, 3]] * (LEAST_CLICKS - 1)
+        ).own_factors.tolist() == [1, 1]
 
 
 def chains(repeated: float) -> list[list[int]]:
-    """400 sessions in which an item is mostly followed by the next; a share of clicks repeats the item before."""
-    draw, log = random.Random(3), []
+    """400 sessions in which an item is mostly followed by the next; a share of clicks repeats the
+    item before."""
+    draw = random.Random(3)
+    log = []
     for _ in range(400):
         session = [draw.randint(1, 30)]
         while len(session) < 5:
@@ -103,8 +125,13 @@ def test_a_log_without_repeats_from_the_command_line(tmp_path: Path) -> None:
         for step, item in enumerate(session)
     ]
     log = write_log(tmp_path / "clicks.csv", clicks)
-    shop, run = tmp_path / "shop", tmp_path / "run"
-    assert command("prepare", log, "--out", shop, "--no-test", "--drop-repeats").code == 0
+    shop = tmp_path / "shop"
+    run = tmp_path / "run"
+    assert (
+        command("prepare", log, "--out", shop, "--no-test", "--drop-repeats").code == 0
+    )
     assert command("train", shop, "--model", "coclick", "--out", run).code == 0
-    found = json.loads(command("recommend", run, "i4", "i5", "-k", 30, "--json").out)["items"]
+    found = json.loads(command("recommend", run, "i4", "i5", "-k", 30, "--json").out)[
+        "items"
+    ]
     assert (found[0]["item"], found[-1]["item"]) == ("i6", "i5")

@@ -12,9 +12,22 @@ from typing import Any
 
 from posrec.data.source.files import File
 from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
-from posrec.data.source.readers.delimited import CSV, DIGINETICA, RECBOLE, TSV, YOOCHOOSE, read_text
+from posrec.data.source.readers.delimited import (
+    CSV,
+    DIGINETICA,
+    RECBOLE,
+    TSV,
+    YOOCHOOSE,
+    read_text,
+)
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
-from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES, LogOptions
+from posrec.data.source.readers.options import (
+    ANY_LOG,
+    CLICKS,
+    EVENTS,
+    LINES,
+    LogOptions,
+)
 from posrec.data.source.readers.parquet import read_parquet
 from posrec.data.source.readers.sessions import read_prefixes, read_sessions, read_srgnn
 from posrec.progress import Progress
@@ -27,8 +40,12 @@ class Reader:
     read: Callable[[Sequence[File], ClickCollector], None]
     options: Sequence[str]  # of LogOptions, that the user may give
     time_unit: str | None = None  # of numbers, if the format says it
-    columns: Mapping[str, Any] = field(default_factory=dict)  # that it always has, by option
-    default_events: tuple[str, ...] = ()  # that are read unless the user asks for others
+    columns: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # that it always has, by option
+    default_events: tuple[
+        str, ...
+    ] = ()  # that are read unless the user asks for others
 
     def __call__(
         self,
@@ -40,18 +57,37 @@ class Reader:
     ) -> ParsedLog:
         """Add the clicks of the files to `store`. The caller finishes and reports."""
         options = replace(options, **self.columns)
-        collector = ClickCollector(progress, options, store, whole_log, self.time_unit, self.default_events)
+        collector = ClickCollector(
+            progress, options, store, whole_log, self.time_unit, self.default_events
+        )
         self.read(files, collector)
         collector.parsed.time_unit = collector.read_time.unit
         return collector.parsed
 
 
-YOOCHOOSE_COLUMNS = {"session_column": "session", "item_column": "item", "time_column": "timestamp"}
-VISITORS = {"user_column": "visitorid", "item_column": "itemid", "time_column": "timestamp", "event_column": "event"}
+YOOCHOOSE_COLUMNS = {
+    "session_column": "session",
+    "item_column": "item",
+    "time_column": "timestamp",
+}
+VISITORS = {
+    "user_column": "visitorid",
+    "item_column": "itemid",
+    "time_column": "timestamp",
+    "event_column": "event",
+}
 READERS: dict[str, Reader] = {
-    "yoochoose": Reader(partial(read_text, YOOCHOOSE), CLICKS, columns=YOOCHOOSE_COLUMNS),
+    "yoochoose": Reader(
+        partial(read_text, YOOCHOOSE), CLICKS, columns=YOOCHOOSE_COLUMNS
+    ),
     "diginetica": Reader(partial(read_text, DIGINETICA), CLICKS, "ms"),
-    "retailrocket": Reader(partial(read_text, CSV), (*EVENTS, *CLICKS), "ms", VISITORS, default_events=("view",)),
+    "retailrocket": Reader(
+        partial(read_text, CSV),
+        (*EVENTS, *CLICKS),
+        "ms",
+        VISITORS,
+        default_events=("view",),
+    ),
     "otto": Reader(read_otto, (*EVENTS, *CLICKS), "ms", default_events=("clicks",)),
     "recbole": Reader(partial(read_text, RECBOLE), ANY_LOG),
     "recbole-prefixes": Reader(read_prefixes, (), "ms"),

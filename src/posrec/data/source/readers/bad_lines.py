@@ -36,7 +36,9 @@ class BadLines:
     """
 
     def __init__(self, policy: str, limit: float, path: Path) -> None:
-        self.policy, self.limit, self.path = policy, limit, path
+        self.policy = policy
+        self.limit = limit
+        self.path = path
         self.count = 0
         self.first: list[BadLine] = []
         self.files: list[Path] = []
@@ -50,7 +52,12 @@ class BadLines:
                 self.first.append(line)
             if self.policy == "stop" and self.count == MAX_REPORTED:
                 raise self.stop_error()
-            about = {"file": line.file, "reason": line.reason, "text": line.text, line.unit: line.number}
+            about = {
+                "file": line.file,
+                "reason": line.reason,
+                "text": line.text,
+                line.unit: line.number,
+            }
             left_out.append(json.dumps(about, ensure_ascii=False) + "\n")
         if self.policy == "skip" and left_out:
             # The file may be there already: a task whose process has died is run again.
@@ -71,23 +78,37 @@ class BadLines:
         if self.policy == "stop":
             raise self.stop_error()
         total = good + self.count
-        found = f"{self.count:,} of {total:,} lines ({self.count / total:.2%}) are broken"
+        found = (
+            f"{self.count:,} of {total:,} lines ({self.count / total:.2%}) are broken"
+        )
         if self.count > self.limit * total:
             raise InputError(
                 f"{found}, more than {self.limit:.2%}, so the log was not used; raise --bad-lines-limit, or fix:\n"
                 + listed(self.first)
             )
-        progress.message(f"{found} and were left out; the first:\n{listed(self.first[:MAX_SHOWN])}")
+        progress.message(
+            f"{found} and were left out; the first:\n{listed(self.first[:MAX_SHOWN])}"
+        )
 
     def stop_error(self) -> InputError:
         if len(self.first) == 1:
-            found, them = str(self.first[0]), "it"
+            found = str(self.first[0])
+            them = "it"
         else:
-            which = f"{self.count}" if self.count < MAX_REPORTED else f"at least {MAX_REPORTED}"  # there may be more
-            found, them = f"{which} lines are broken", "them"
-        advice = next((line.advice for line in self.first if line.advice), f"fix or remove {them}")
+            which = (
+                f"{self.count}"
+                if self.count < MAX_REPORTED
+                else f"at least {MAX_REPORTED}"
+            )  # there may be more
+            found = f"{which} lines are broken"
+            them = "them"
+        advice = next(
+            (line.advice for line in self.first if line.advice), f"fix or remove {them}"
+        )
         others = f":\n{listed(self.first)}" if len(self.first) > 1 else ""
-        return InputError(f"{found}; {advice}, or pass --bad-lines skip to leave {them} out{others}")
+        return InputError(
+            f"{found}; {advice}, or pass --bad-lines skip to leave {them} out{others}"
+        )
 
 
 def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:

@@ -31,10 +31,10 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 SHOWN_CHARACTERS = 80  # of a value in a message
-TIMES = (
-    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
+TIMES = "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
+NO_SESSION = (
+    "if clicks without a session have a user, name that column too, with --user-column"
 )
-NO_SESSION = "if clicks without a session have a user, name that column too, with --user-column"
 BAD_LINES = "bad-lines.jsonl"
 RECORDS_BYTES = 1 << 20  # of the blocks of which records are read one by one
 
@@ -45,7 +45,8 @@ class Broken(Exception):
     """A record that can't be used: the reason, and what to do if not to fix or remove it."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
-        self.reason, self.advice = reason, advice
+        self.reason = reason
+        self.advice = advice
 
 
 class LineFormat:
@@ -69,7 +70,9 @@ class ItemIds:
     def __init__(self) -> None:
         self.categories = pl.Categories.random()
         self.dtype = pl.Categorical(self.categories)
-        self.anchor = pl.Series([], dtype=self.dtype)  # polars forgets categories with the last series that has them
+        self.anchor = pl.Series(
+            [], dtype=self.dtype
+        )  # polars forgets categories with the last series that has them
 
     def names(self) -> pl.Series:
         """The id of each item, by its number."""
@@ -83,7 +86,8 @@ class ClickStore:
     """
 
     def __init__(self, items: ItemIds, folder: Path) -> None:
-        self.items, self.folder = items, folder
+        self.items = items
+        self.folder = folder
         self.session_type: pl.DataType = pl.Categorical(pl.Categories.random())
         self.frames: list[pl.DataFrame] = []
 
@@ -92,7 +96,8 @@ class ClickStore:
 
     def take(self) -> pl.DataFrame:
         """The clicks that are in memory, which the store then forgets."""
-        frames, self.frames = self.frames, []
+        frames = self.frames
+        self.frames = []
         return pl.concat(frames, rechunk=True) if frames else pl.DataFrame()
 
 
@@ -105,7 +110,9 @@ class ParsedLog:
     by_user: bool = False  # all or some sessions are users, whose clicks are yet to be split into sessions
     rows: int = 0  # of the log, without blank and bad ones
     clicks: int = 0  # rows that are clicks
-    days: Counter[int] = field(default_factory=Counter)  # clicks by day, counted from 1970
+    days: Counter[int] = field(
+        default_factory=Counter
+    )  # clicks by day, counted from 1970
     time_unit: str | None = None  # of times that are numbers
 
     def merge(self, other: "ParsedLog") -> None:
@@ -145,12 +152,19 @@ class ClickCollector:
         time_unit: str | None = None,
         default_events: tuple[str, ...] = (),
     ) -> None:
-        self.progress, self.options, self.store, self.whole_log = progress, options, store, whole_log
-        self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
+        self.progress = progress
+        self.options = options
+        self.store = store
+        self.whole_log = whole_log
+        self.read_time = TimeReader(
+            progress, time_unit or options.time_unit, options.time_format
+        )
         self.guesses: Guesses = {}
         self.has_both = False  # some clicks have a session and others a user
         self.events = EventKinds(options, default_events)
-        bad_lines = BadLines(options.bad_lines, options.bad_lines_limit, store.folder / BAD_LINES)
+        bad_lines = BadLines(
+            options.bad_lines, options.bad_lines_limit, store.folder / BAD_LINES
+        )
         self.parsed = ParsedLog(self.events, bad_lines)
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
@@ -159,8 +173,11 @@ class ClickCollector:
         for role, guessed in guesses.items():
             if guessed and guessed != self.guesses.get(role):
                 written = f"column{'s' * (len(guessed) > 1)} {' and '.join(map(repr, guessed))}"
-                self.progress.message(f"{path if isinstance(path, str) else path.name}: {written} read as the {role}")
-        self.guesses, self.events.column = guesses, columns.event
+                self.progress.message(
+                    f"{path if isinstance(path, str) else path.name}: {written} read as the {role}"
+                )
+        self.guesses = guesses
+        self.events.column = columns.event
         self.parsed.by_user |= columns.user is not None
         self.has_both = columns.has_both
         return columns
@@ -169,34 +186,51 @@ class ClickCollector:
         """`rows` has session, item, time and, if there is one, event, all as in the file."""
         rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
         events = rows["event"].cast(pl.String) if "event" in rows.columns else None
-        total, numbers, has_nulls = len(rows), pl.int_range(len(rows), eager=True), False
+        total = len(rows)
+        numbers = pl.int_range(len(rows), eager=True)
+        has_nulls = False
         if events is not None and self.events.read:
             has_nulls = events.null_count() > 0
             wanted = events.is_in(self.events.read).fill_null(False)
-            numbers, rows = numbers.filter(wanted), rows.filter(wanted)
+            numbers = numbers.filter(wanted)
+            rows = rows.filter(wanted)
         bad = bad_ids(rows)
         clicks = rows.select(
             pl.col("session").cast(self.store.session_type),
             pl.col("item").cast(self.store.items.dtype).to_physical(),
             self.read_time(rows["time"]).alias("time"),
-            *([parse_text(rows["date"]).alias("day")] if "date" in rows.columns else []),
+            *(
+                [parse_text(rows["date"]).alias("day")]
+                if "date" in rows.columns
+                else []
+            ),
             *(self.events.click_columns() if events is not None else []),
-            *([pl.col("session").str.starts_with(BETWEEN_IDS).alias("by_user")] if self.has_both else []),
+            *(
+                [pl.col("session").str.starts_with(BETWEEN_IDS).alias("by_user")]
+                if self.has_both
+                else []
+            ),
         )
         for name in {"time", "day"} & set(clicks.columns):
             bad |= clicks[name].is_null()
         if not bad.any():
             return CheckedRows(clicks, [], has_nulls, total, events)
         bad_rows = numbers.filter(bad).to_list()
-        return CheckedRows(clicks.filter(~bad), bad_rows, has_nulls, total - len(bad_rows), events)
+        return CheckedRows(
+            clicks.filter(~bad), bad_rows, has_nulls, total - len(bad_rows), events
+        )
 
     def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
-        """Add the good rows of a block, and note the broken lines. If that ends the reading, say which kinds
-        of events there are: those without an item are often of a kind that has none."""
+        """Add the good rows of a block, and note the broken lines. If that ends the reading, say
+        which kinds of events there are: those without an item are often of a kind that has none."""
         self.store.add(checked.clicks)
         self.parsed.rows += checked.good
         self.parsed.clicks += len(checked.clicks)
-        self.parsed.days.update(count_days(checked.clicks["day" if "day" in checked.clicks.columns else "time"]))
+        self.parsed.days.update(
+            count_days(
+                checked.clicks["day" if "day" in checked.clicks.columns else "time"]
+            )
+        )
         if checked.events is not None:
             self.events.count(checked.events)
         try:
@@ -208,9 +242,18 @@ class ClickCollector:
 
 def bad_ids(rows: pl.DataFrame) -> pl.Series:
     """Whether the session or the item of each row is missing or negative."""
-    suspect = pl.any_horizontal(is_missing(name) | pl.col(name).str.starts_with("-") for name in ("session", "item"))
-    found = rows.select(suspect).to_series()  # which is faster than the whole check, and every click goes through it
-    return rows.select(bad_id("session") | bad_id("item")).to_series() if found.any() else found
+    suspect = pl.any_horizontal(
+        is_missing(name) | pl.col(name).str.starts_with("-")
+        for name in ("session", "item")
+    )
+    found = (
+        rows.select(suspect).to_series()
+    )  # which is faster than the whole check, and every click goes through it
+    return (
+        rows.select(bad_id("session") | bad_id("item")).to_series()
+        if found.any()
+        else found
+    )
 
 
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
@@ -237,26 +280,42 @@ def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bo
 
 def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> None:
     rows: list[Row] = []
-    places: list[int] = []  # the line of the block in which the record of each row begins
+    places: list[
+        int
+    ] = []  # the line of the block in which the record of each row begins
     broken: dict[int, Broken] = {}
-    lines, place = block.data.split(b"\n"), 0
+    lines = block.data.split(b"\n")
+    place = 0
     while place < len(lines):
         count = quoted_lines(lines, place) if format.quoted else 1
         record = b"\n".join(lines[place : place + count])
         try:
-            found = format.read_record(record.decode("utf-8"), block.first_line + place) if record.strip() else []
+            found = (
+                format.read_record(record.decode("utf-8"), block.first_line + place)
+                if record.strip()
+                else []
+            )
             rows += found
             places += [place] * len(found)
         except UnicodeDecodeError:
             broken[place] = Broken("not UTF-8 text", "convert the file first")
         except Broken as fault:
             broken[place] = fault
-        # Of a broken record the first line alone is reported, since a stray quote may have joined others with it.
+        # Of a broken record the first line alone is reported, since a stray quote may have joined
+        # others with it.
         place += 1 if place in broken else count
-    table = pl.DataFrame(rows, dict.fromkeys(format.columns.names, pl.String), orient="row")
+    table = pl.DataFrame(
+        rows, dict.fromkeys(format.columns.names, pl.String), orient="row"
+    )
     checked = collector.check(table.select(format.columns.select()))
-    broken |= {places[row]: find_fault(table.row(row, named=True), format.columns) for row in checked.bad}
-    collector.keep(checked, (bad_line(block, lines, place, broken[place]) for place in sorted(broken)))
+    broken |= {
+        places[row]: find_fault(table.row(row, named=True), format.columns)
+        for row in checked.bad
+    }
+    collector.keep(
+        checked,
+        (bad_line(block, lines, place, broken[place]) for place in sorted(broken)),
+    )
 
 
 def quoted_lines(lines: list[bytes], place: int) -> int:
@@ -270,28 +329,44 @@ def quoted_lines(lines: list[bytes], place: int) -> int:
 
 def bad_line(block: Block, lines: list[bytes], place: int, fault: Broken) -> BadLine:
     text = lines[place].decode("utf-8", errors="replace").rstrip("\r")
-    return BadLine(str(block.path), block.first_line + place, fault.reason, text, fault.advice)
+    return BadLine(
+        str(block.path), block.first_line + place, fault.reason, text, fault.advice
+    )
 
 
 def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
     """What is wrong with a bad row: an id, or else a time."""
     ids = [("session", name) for name in columns.session]
-    if columns.user is not None and (not ids or any(id_fault(values[name]) for _, name in ids)):
+    if columns.user is not None and (
+        not ids or any(id_fault(values[name]) for _, name in ids)
+    ):
         ids = [("user", columns.user)]
     for role, name in (*ids, ("item", columns.item)):
         if fault := id_fault(values[name]):
-            return Broken(f"the {role} (column {name!r}) {fault}", NO_SESSION if role == "session" else "")
-    name = columns.time if columns.date is None or is_iso(str(values[columns.date])) else columns.date
+            return Broken(
+                f"the {role} (column {name!r}) {fault}",
+                NO_SESSION if role == "session" else "",
+            )
+    name = (
+        columns.time
+        if columns.date is None or is_iso(str(values[columns.date]))
+        else columns.date
+    )
     if values[name] is None:
         return Broken(f"the time (column {name!r}) is missing")
     text = str(values[name])
     shown = f"{text[:SHOWN_CHARACTERS]}{'...' * (len(text) > SHOWN_CHARACTERS)}"
     if is_iso(text):
-        reason = f"{shown!r} in column {name!r} is not a number, unlike the times before it"
+        reason = (
+            f"{shown!r} in column {name!r} is not a number, unlike the times before it"
+        )
         return Broken(reason, "write all times in one way")
     return Broken(f"{shown!r} in column {name!r} is not a time", TIMES)
 
 
 def is_iso(text: str) -> bool:
     """Whether a text is a date or time; if not read as one, the times around it are numbers."""
-    return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0
+    return (
+        text.strip()[:4].isdigit()
+        and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0
+    )

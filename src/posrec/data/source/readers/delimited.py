@@ -9,8 +9,19 @@ import polars as pl
 
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import Broken, ClickCollector, LineFormat, Row, add_block
-from posrec.data.source.readers.columns import DELIMITERS, Columns, comma_separated, refuse_single_column
+from posrec.data.source.readers.clicks import (
+    Broken,
+    ClickCollector,
+    LineFormat,
+    Row,
+    add_block,
+)
+from posrec.data.source.readers.columns import (
+    DELIMITERS,
+    Columns,
+    comma_separated,
+    refuse_single_column,
+)
 from posrec.errors import InputError
 
 NO_COLUMNS = Columns((), "", "")
@@ -49,7 +60,9 @@ class DelimitedLines(LineFormat):
             return []
         if len(fields) != len(self.names):
             between = DELIMITERS.get(self.delimiter, repr(self.delimiter))
-            raise Broken(f"{len(fields)} fields where {len(self.names)} are expected, {between} between them")
+            raise Broken(
+                f"{len(fields)} fields where {len(self.names)} are expected, {between} between them"
+            )
         values = dict(zip(self.names, fields, strict=True))
         return [[values[name] or None for name in self.columns.names]]
 
@@ -60,19 +73,25 @@ class DelimitedLines(LineFormat):
         try:
             if text.count('"') % 2 == 0:
                 return next(csv.reader([text], delimiter=self.delimiter), [])
-        except csv.Error:  # a line break outside of quotes, if a stray quote has joined lines
+        except (
+            csv.Error
+        ):  # a line break outside of quotes, if a stray quote has joined lines
             pass
         raise Broken("a double quote is never closed or is inside a field")
 
 
-def read_text(format: DelimitedLines, files: Sequence[File], collector: ClickCollector) -> None:
+def read_text(
+    format: DelimitedLines, files: Sequence[File], collector: ClickCollector
+) -> None:
     if not format.delimiter:
         format = replace(format, delimiter=collector.options.delimiter or ",")
     for block in blocks(files, collector.progress, quoted=format.quoted):
         if block.first_line == 1:
             names, block = split_header(block, format)
             if len(names) == 1 and format.columns_of is None:
-                refuse_single_column(block.path, names[0], "\t" if format.typed else None)
+                refuse_single_column(
+                    block.path, names[0], "\t" if format.typed else None
+                )
             columns = (format.columns_of or collector.choose_columns)(block.path, names)
             format = replace(format, names=names, columns=columns)
         add_block(block, format, collector)
@@ -86,7 +105,8 @@ def split_header(block: Block, format: DelimitedLines) -> tuple[list[str], Block
     fixed = format.fixed_names
     if fixed is not None and not line.lower().startswith(fixed[0].encode()):
         return list(fixed), block
-    place, below = f"{block.path}, line {number}", Block(block.path, rest, number + 1)
+    place = f"{block.path}, line {number}"
+    below = Block(block.path, rest, number + 1)
     try:
         names = [name.strip() for name in format.split(line.decode("utf-8"))]
     except UnicodeDecodeError:
@@ -105,7 +125,9 @@ def split_header(block: Block, format: DelimitedLines) -> tuple[list[str], Block
         names = [name.partition(":")[0] for name in names]
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{place}: the column {repeated!r} appears twice in the header; rename one")
+        raise InputError(
+            f"{place}: the column {repeated!r} appears twice in the header; rename one"
+        )
     return names, below
 
 
@@ -120,10 +142,13 @@ def diginetica_columns(path: File, names: list[str]) -> Columns:
 
 
 # `yoochoose-clicks.dat` of the RecSys Challenge 2015, which has no header.
-YOOCHOOSE = DelimitedLines(",", fixed_names=("session", "timestamp", "item", "category"))
-# `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the session began, and
-# `eventdate` is a day; the time of day is not recorded. As in the field's preprocessing, a session's day is that of its
-# last-read click, whatever its `timeframe`, which alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
+YOOCHOOSE = DelimitedLines(
+    ",", fixed_names=("session", "timestamp", "item", "category")
+)
+# `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the
+# session began, and `eventdate` is a day; the time of day is not recorded. As in the field's
+# preprocessing, a session's day is that of its last-read click, whatever its `timeframe`, which
+# alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
 DIGINETICA = DelimitedLines(";", columns_of=diginetica_columns)
 # With a header, and any delimiter; RetailRocket's `events.csv`, a log of visitors, is one.
 CSV = DelimitedLines("", quoted=True)

@@ -21,8 +21,11 @@ class EventKinds:
     def __init__(self, options: LogOptions, default: tuple[str, ...] = ()) -> None:
         named = [*options.event_weights, *options.target_events]
         self.asked = list(options.events)
-        self.read = self.asked or (list(dict.fromkeys([*default, *named])) if default else [])  # empty: all
-        self.weights, self.targets = dict(options.event_weights), list(options.target_events)
+        self.read = self.asked or (
+            list(dict.fromkeys([*default, *named])) if default else []
+        )  # empty: all
+        self.weights = dict(options.event_weights)
+        self.targets = list(options.target_events)
         self.tell_duplicates = options.drop_duplicates
         self.column: str | None = None
         self.counts: Counter[str] = Counter()
@@ -42,17 +45,21 @@ class EventKinds:
         self.counts.update(other.counts)
 
     def click_columns(self) -> list[pl.Expr]:
-        """`weight` if weights were given, `target` if only some kinds are targets, and `kind`, a number, if
-        duplicates are to be told."""
+        """`weight` if weights were given, `target` if only some kinds are targets, and `kind`, a
+        number, if duplicates are to be told."""
         event = pl.col("event").cast(pl.String)
         columns = []
         if self.weights:
-            weight = event.replace_strict(self.weights, default=1.0, return_dtype=pl.Float32)
+            weight = event.replace_strict(
+                self.weights, default=1.0, return_dtype=pl.Float32
+            )
             columns.append(weight.alias("weight"))
         if self.targets:
             columns.append(event.is_in(self.targets).fill_null(False).alias("target"))
         if self.tell_duplicates:
-            columns.append((event.hash(HASH_SEED) % 2**32).cast(pl.UInt32).alias("kind"))
+            columns.append(
+                (event.hash(HASH_SEED) % 2**32).cast(pl.UInt32).alias("kind")
+            )
         return columns
 
     def ordered(self) -> dict[str, int]:
@@ -61,18 +68,23 @@ class EventKinds:
 
     def described(self) -> str:
         """'view 1,234, cart 55'."""
-        shown = [f"{kind or 'empty'} {count:,}" for kind, count in list(self.ordered().items())[:20]]
+        shown = [
+            f"{kind or 'empty'} {count:,}"
+            for kind, count in list(self.ordered().items())[:20]
+        ]
         return ", ".join(shown) + (", ..." if len(self.counts) > 20 else "")
 
     def report_so_far(self, progress: Progress) -> None:
         """When reading ends early: the kinds seen, unless the user has chosen already."""
         if self.column is not None and self.listed and self.counts and not self.asked:
             column = f"column {self.column!r}"
-            progress.message(f"events in {column} so far: {self.described()} (choose with --events)")
+            progress.message(
+                f"events in {column} so far: {self.described()} (choose with --events)"
+            )
 
     def report(self, rows: int, clicks: int, progress: Progress) -> None:
-        """Say which kinds the log has and which were read. A kind that was named and is missing gets a
-        warning; if nothing was read, that is an error."""
+        """Say which kinds the log has and which were read. A kind that was named and is missing
+        gets a warning; if nothing was read, that is an error."""
         if self.column is None or not rows:
             return
         column = f"column {self.column!r}"
@@ -81,17 +93,29 @@ class EventKinds:
                 f"none of {rows:,} rows is of the events {', '.join(self.read)}; {column} has {self.described()}: name "
                 "some of these with --events"
             )
-        asked = {"--events": self.asked, "--event-weights": self.weights, "--target-events": self.targets}
+        asked = {
+            "--events": self.asked,
+            "--event-weights": self.weights,
+            "--target-events": self.targets,
+        }
         for option, kinds in asked.items():
-            if missing := [kind for kind in kinds if self.listed and kind not in self.counts]:
+            if missing := [
+                kind for kind in kinds if self.listed and kind not in self.counts
+            ]:
                 names = ", ".join(map(repr, missing))
                 progress.message(
                     f"warning: {option} names {names}, which {column} does not have; it has {self.described()}"
                 )
         if not self.listed:
-            progress.message(f"{column} has more than {MAX_KINDS:,} different values, too many to be kinds of events")
+            progress.message(
+                f"{column} has more than {MAX_KINDS:,} different values, too many to be kinds of events"
+            )
         if self.asked:
-            progress.message(f"kept {clicks:,} of {rows:,} rows: events {', '.join(self.asked)}")
+            progress.message(
+                f"kept {clicks:,} of {rows:,} rows: events {', '.join(self.asked)}"
+            )
         elif self.listed:
             which = f"{', '.join(self.read)} read" if self.read else "all are read"
-            progress.message(f"events in {column}: {self.described()}; {which} (choose with --events)")
+            progress.message(
+                f"events in {column}: {self.described()}; {which} (choose with --events)"
+            )

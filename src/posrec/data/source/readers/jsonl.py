@@ -16,7 +16,13 @@ import polars as pl
 
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import Broken, ClickCollector, LineFormat, Row, add_block
+from posrec.data.source.readers.clicks import (
+    Broken,
+    ClickCollector,
+    LineFormat,
+    Row,
+    add_block,
+)
 from posrec.data.source.readers.columns import Columns, MissingColumn, id_fault
 from posrec.errors import InputError
 
@@ -36,29 +42,42 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
-    """The fields and the columns of the whole log: blocks are looked at until none is missing, since an
-    hour of searches may lack a column."""
-    files, fields = collector.whole_log, dict[str, FieldPath]()
+    """The fields and the columns of the whole log: blocks are looked at until none is missing,
+    since an hour of searches may lack a column."""
+    files = collector.whole_log
+    fields = dict[str, FieldPath]()
     for block in blocks(files, collector.progress):
         add_fields(fields, block, collector.options.columns().values())
         with suppress(MissingColumn):
             return fields, collector.choose_columns(block.path, list(fields))
     name = f"{files[0]}{f' (and {len(files) - 1} more)' if len(files) > 1 else ''}"
     if not fields:
-        raise InputError(f"{name}: none of the first lines is a JSON object such as {EXAMPLE}")
+        raise InputError(
+            f"{name}: none of the first lines is a JSON object such as {EXAMPLE}"
+        )
     return fields, collector.choose_columns(name, list(fields))
 
 
-def add_fields(fields: dict[str, FieldPath], block: Block, named: Iterable[Sequence[str]]) -> None:
+def add_fields(
+    fields: dict[str, FieldPath], block: Block, named: Iterable[Sequence[str]]
+) -> None:
     """Add the fields of the first lines, and of others that may have a missing `named` column."""
     missing = [name for name in chain.from_iterable(named) if name not in fields]
-    keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in missing}
+    keys = {
+        name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode()
+        for name in missing
+    }
     for number, line in enumerate(block.data.split(b"\n")):
-        if number >= EXAMINED_LINES and not any(key in line for name, key in keys.items() if name not in fields):
+        if number >= EXAMINED_LINES and not any(
+            key in line for name, key in keys.items() if name not in fields
+        ):
             continue
         try:
             event = json.loads(line)
-        except (ValueError, RecursionError):  # a broken line, which is reported later; or text that is not UTF-8
+        except (
+            ValueError,
+            RecursionError,
+        ):  # a broken line, which is reported later; or text that is not UTF-8
             continue
         if isinstance(event, dict):
             fields |= flatten(event)
@@ -69,7 +88,9 @@ def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPat
     fields: dict[str, FieldPath] = {}
     for name, value in event.items():
         path = (*before, name)
-        fields |= flatten(value, path) if isinstance(value, dict) else {".".join(path): path}
+        fields |= (
+            flatten(value, path) if isinstance(value, dict) else {".".join(path): path}
+        )
     return fields
 
 
@@ -83,9 +104,15 @@ class EventLines(LineFormat):
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
         paths = [self.fields[name] for name in self.columns.names]
         events = pl.read_ndjson(BytesIO(block.data), schema=pl.Schema(types_of(paths)))
-        table = events.select(field(self.fields[name]).alias(name) for name in self.columns.names)
-        is_nested = (table[name].str.contains(r"^[\[{]").any() for name in self.columns.ids)
-        return table, has_inexact(block, *(self.fields[name][-1] for name in self.columns.ids)) or any(is_nested)
+        table = events.select(
+            field(self.fields[name]).alias(name) for name in self.columns.names
+        )
+        is_nested = (
+            table[name].str.contains(r"^[\[{]").any() for name in self.columns.ids
+        )
+        return table, has_inexact(
+            block, *(self.fields[name][-1] for name in self.columns.ids)
+        ) or any(is_nested)
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         try:
@@ -94,22 +121,37 @@ class EventLines(LineFormat):
             raise Broken(f"not JSON ({error})") from None
         if not isinstance(event, dict):
             raise Broken(f"not an object such as {EXAMPLE}")
-        values = {name: value_at(event, self.fields[name]) for name in self.columns.names}
+        values = {
+            name: value_at(event, self.fields[name]) for name in self.columns.names
+        }
         for name in self.columns.ids:
             if isinstance(values[name], bool | float | list | dict):
-                raise Broken(f"column {name!r} is {json.dumps(values[name])}, not text or a whole number")
-        texts = (value if value is None or isinstance(value, str) else json.dumps(value) for value in values.values())
+                raise Broken(
+                    f"column {name!r} is {json.dumps(values[name])}, not text or a whole number"
+                )
+        texts = (
+            value if value is None or isinstance(value, str) else json.dumps(value)
+            for value in values.values()
+        )
         return [list(texts)]
 
 
 def has_inexact(block: Block, *fields: str) -> bool:
     """Whether a field may be a number with a point, which polars would not keep as written."""
-    return any(re.search(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*-?\d+[.eE]', block.data) for name in fields)
+    return any(
+        re.search(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*-?\d+[.eE]', block.data)
+        for name in fields
+    )
 
 
 def types_of(paths: Collection[FieldPath]) -> dict[str, pl.DataType]:
-    below = {path[0]: [other[1:] for other in paths if other[0] == path[0]] for path in paths}
-    return {name: pl.Struct(types_of(rest)) if all(rest) else pl.String() for name, rest in below.items()}
+    below = {
+        path[0]: [other[1:] for other in paths if other[0] == path[0]] for path in paths
+    }
+    return {
+        name: pl.Struct(types_of(rest)) if all(rest) else pl.String()
+        for name, rest in below.items()
+    }
 
 
 def field(path: FieldPath) -> pl.Expr:
@@ -139,19 +181,30 @@ class OttoLines(LineFormat):
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
         sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
-        return sessions.explode("events").unnest("events"), has_inexact(block, "aid", "session")
+        return sessions.explode("events").unnest("events"), has_inexact(
+            block, "aid", "session"
+        )
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         try:
             session = json.loads(text)
-            rows = [(session["session"], event["aid"], event["ts"], event.get("type")) for event in session["events"]]
+            rows = [
+                (session["session"], event["aid"], event["ts"], event.get("type"))
+                for event in session["events"]
+            ]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Broken(f"not a session in OTTO's format, {OTTO_EXAMPLE}") from None
         ids = [value for row in rows for value in row[:2]]
         if any(isinstance(value, float) for value in ids):
-            raise Broken("a session or aid is a number with a point or exponent", "write it as text")
+            raise Broken(
+                "a session or aid is a number with a point or exponent",
+                "write it as text",
+            )
         if any(map(id_fault, ids)):
             raise Broken("a session or aid is missing or negative")
         if any(type(time) is not int for _, _, time, _ in rows):
             raise Broken("a ts is not a whole number of milliseconds")
-        return [(str(session), str(item), str(time), kind) for session, item, time, kind in rows]
+        return [
+            (str(session), str(item), str(time), kind)
+            for session, item, time, kind in rows
+        ]

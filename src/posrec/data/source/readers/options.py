@@ -12,19 +12,29 @@ EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
 CLICKS = (*LINES, "drop_duplicates")  # lines with a time
 ROLES = ("session", "user", "item", "time", "event")
-ANY_LOG = (*(f"{role}_column" for role in ROLES), *EVENTS, "time_unit", "time_format", *CLICKS)
+ANY_LOG = (
+    *(f"{role}_column" for role in ROLES),
+    *EVENTS,
+    "time_unit",
+    "time_format",
+    *CLICKS,
+)
 
 
 @dataclass(frozen=True)
 class LogOptions:
     """What the user says about a log; every field can be left out."""
 
-    session_column: str | Sequence[str] = ()  # several columns together are a composite key
+    session_column: (
+        str | Sequence[str]
+    ) = ()  # several columns together are a composite key
     user_column: str | None = None
     item_column: str | None = None
     time_column: str | None = None
     event_column: str | None = None
-    events: Sequence[str] = ()  # the kinds of events to read; all of them if it is empty
+    events: Sequence[
+        str
+    ] = ()  # the kinds of events to read; all of them if it is empty
     event_weights: Mapping[str, float] = field(default_factory=dict)
     target_events: Sequence[str] = ()
     delimiter: str | None = None  # of csv; by default it is concluded, or a comma
@@ -32,7 +42,9 @@ class LogOptions:
     time_format: str | None = None
     bad_lines: str = "stop"
     bad_lines_limit: float = 0.01
-    drop_duplicates: bool = False  # here, because the kinds of events must be kept to tell duplicates
+    drop_duplicates: bool = (
+        False  # here, because the kinds of events must be kept to tell duplicates
+    )
 
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns that were named, by role."""
@@ -48,15 +60,27 @@ class LogOptions:
         default = LogOptions()
         for name, value in vars(self).items():
             if value != getattr(default, name) and name not in names:
-                raise InputError(f"{option_name(name)} can't be used with --format {format}, whose layout is fixed")
+                raise InputError(
+                    f"{option_name(name)} can't be used with --format {format}, whose layout is fixed"
+                )
         if self.time_unit is not None and self.time_format is not None:
-            raise InputError("--time-unit is for times that are numbers and --time-format for text; pass one of them")
-        if self.delimiter is not None and not re.fullmatch(r'[^"\r\n]', self.delimiter, re.ASCII):
-            raise InputError(f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'")
+            raise InputError(
+                "--time-unit is for times that are numbers and --time-format for text; pass one of them"
+            )
+        if self.delimiter is not None and not re.fullmatch(
+            r'[^"\r\n]', self.delimiter, re.ASCII
+        ):
+            raise InputError(
+                f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
+            )
         if self.bad_lines not in BAD_LINES:
-            raise InputError(f"--bad-lines must be one of {', '.join(BAD_LINES)}, not {self.bad_lines!r}")
+            raise InputError(
+                f"--bad-lines must be one of {', '.join(BAD_LINES)}, not {self.bad_lines!r}"
+            )
         if not 0 <= self.bad_lines_limit <= 1:
-            raise InputError(f"--bad-lines-limit must be between 0 and 1, not {self.bad_lines_limit}")
+            raise InputError(
+                f"--bad-lines-limit must be between 0 and 1, not {self.bad_lines_limit}"
+            )
         self.check_events()
 
     def check_events(self) -> None:
@@ -66,10 +90,15 @@ class LogOptions:
                     f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MAX_WEIGHT:,}, not "
                     f"{weight:g}; to predict some kinds only, use --target-events"
                 )
-        for option, kinds in (("--event-weights", self.event_weights), ("--target-events", self.target_events)):
+        for option, kinds in (
+            ("--event-weights", self.event_weights),
+            ("--target-events", self.target_events),
+        ):
             for kind in kinds:
                 if self.events and kind not in self.events:
-                    raise InputError(f"{option} names {kind!r}, which --events does not read; add it to --events")
+                    raise InputError(
+                        f"{option} names {kind!r}, which --events does not read; add it to --events"
+                    )
 
 
 def option_name(name: str) -> str:
@@ -95,5 +124,7 @@ def parse_weights(text: str) -> dict[str, float]:
         except ValueError:
             sign = ""
         if not sign or not kind.strip():
-            raise InputError(f"--event-weights {pair!r} is not kind=weight; write e.g. view=1,cart=3,purchase=5")
+            raise InputError(
+                f"--event-weights {pair!r} is not kind=weight; write e.g. view=1,cart=3,purchase=5"
+            )
     return weights

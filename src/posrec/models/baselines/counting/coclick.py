@@ -1,13 +1,13 @@
-"""Co-click counts with an explicit repeat term: a baseline without training, which a trained model should beat.
+"""Co-click counts with an explicit repeat term: a baseline without training, which a trained model
+should beat.
 
     p(i | j) = C_ji / (C_j + smoothing)      C_ji: weighted counts of `nn/items/coclicks.py`; C_j: the sum of row j
     score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
              + repeat * repeat_decay^backward(i)                where i was clicked in the session
 
-`backward` counts from the last click, 0; of several clicks on an item its latest counts for the repeat term.
-An item is not its own neighbour: repeats have their own term. neighbours.py says what becomes of items without a score,
-and of the session's own items in a log that repeats few.
-"""
+`backward` counts from the last click, 0; of several clicks on an item its latest counts for the
+repeat term. An item is not its own neighbour: repeats have their own term. neighbours.py says what
+becomes of items without a score, and of the session's own items in a log that repeats few."""
 
 from dataclasses import dataclass
 
@@ -23,23 +23,50 @@ from posrec.nn.items.coclicks import co_clicks
 
 @dataclass(frozen=True)
 class CoClickConfig:
-    window: int = setting(6, "how far apart two clicks may be", at_least=1, tune=(3, 6, 10))
-    before: float = setting(
-        0.5, "weight of items clicked before, where those clicked after have 1", at_least=0, tune=(0.25, 0.5, 1.0)
+    window: int = setting(
+        6, "how far apart two clicks may be", at_least=1, tune=(3, 6, 10)
     )
-    recency: float = setting(1.0, "how much an older session counts less; the whole training part is 1", at_least=0)
+    before: float = setting(
+        0.5,
+        "weight of items clicked before, where those clicked after have 1",
+        at_least=0,
+        tune=(0.25, 0.5, 1.0),
+    )
+    recency: float = setting(
+        1.0,
+        "how much an older session counts less; the whole training part is 1",
+        at_least=0,
+    )
     neighbours: int = setting(300, "how many neighbours each item keeps", at_least=1)
     smoothing: float = setting(
-        10.0, "lowers the scores of neighbours of rare items", at_least=0, tune=(1.0, 5.0, 10.0, 20.0)
+        10.0,
+        "lowers the scores of neighbours of rare items",
+        at_least=0,
+        tune=(1.0, 5.0, 10.0, 20.0),
     )
     decay: float = setting(
-        0.5, "factor of a click's weight, for each click after it", above=0, at_most=1, tune=(0.3, 0.5, 0.7)
+        0.5,
+        "factor of a click's weight, for each click after it",
+        above=0,
+        at_most=1,
+        tune=(0.3, 0.5, 0.7),
     )
-    repeat: float = setting(0.15, "the score of the session's last item", at_least=0, tune=(0.05, 0.1, 0.15, 0.3, 0.6))
+    repeat: float = setting(
+        0.15,
+        "the score of the session's last item",
+        at_least=0,
+        tune=(0.05, 0.1, 0.15, 0.3, 0.6),
+    )
     repeat_decay: float = setting(
-        0.7, "factor of an own item's score, for each click after it", above=0, at_most=1, tune=(0.5, 0.7, 0.9)
+        0.7,
+        "factor of an own item's score, for each click after it",
+        above=0,
+        at_most=1,
+        tune=(0.5, 0.7, 0.9),
     )
-    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
+    max_length: int = setting(
+        50, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class CoClick(NeighbourModel):
@@ -57,12 +84,15 @@ class CoClick(NeighbourModel):
 
     def count_neighbours(self, items: Tensor, offsets: Tensor) -> None:
         config = self.config
-        item, other, count = co_clicks(items, offsets, self.items, config.window, config.before, config.recency)
+        item, other, count = co_clicks(
+            items, offsets, self.items, config.window, config.before, config.recency
+        )
         total = count.new_zeros(self.items + 1).index_add_(0, item, count)
         chance = (count / (total[item] + config.smoothing)).float()
         kept = nearest(item, chance, config.neighbours)
         self.offsets = offsets_of(item[kept], self.items + 1)
-        self.neighbour, self.chance = other[kept].int(), chance[kept]
+        self.neighbour = other[kept].int()
+        self.chance = chance[kept]
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Write the scores of neighbours and of the session's own items into `scores [B, n]`."""
@@ -71,8 +101,16 @@ class CoClick(NeighbourModel):
         backward = batch.lengths[row] - 1 - column
         click, place = spread(self.offsets, batch.items[row, column])  # [E]
         near = self.config.decay ** backward[click] * self.chance[place]
-        own_row, own_column = latest_clicks(batch.items, batch.lengths, self.items).nonzero(as_tuple=True)
-        own = self.config.repeat * self.config.repeat_decay ** (batch.lengths[own_row] - 1 - own_column)
+        own_row, own_column = latest_clicks(
+            batch.items, batch.lengths, self.items
+        ).nonzero(as_tuple=True)
+        own = self.config.repeat * self.config.repeat_decay ** (
+            batch.lengths[own_row] - 1 - own_column
+        )
         near_places = row[click] * self.items + self.neighbour[place] - 1
         own_places = own_row * self.items + batch.items[own_row, own_column] - 1
-        add_up(scores, torch.cat([near_places, own_places]), torch.cat([near, own]).to(scores.dtype))
+        add_up(
+            scores,
+            torch.cat([near_places, own_places]),
+            torch.cat([near, own]).to(scores.dtype),
+        )

@@ -1,12 +1,11 @@
-"""Item-KNN: the items most often in the same sessions as the last one (Davidson et al., The YouTube Video
-Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
+"""Item-KNN: the items most often in the same sessions as the last one (Davidson et al., The YouTube
+Video Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
 
     similarity(i, j) = S_ij / ((S_i + regularization)^alpha * (S_j + regularization)^(1 - alpha))
 
-S_i counts the training sessions with item i, S_ij those with both. An item keeps its `neighbours` most similar items,
-itself only with `itself`. A score is the similarity to the latest click on a known item; with `all_items`, the sum over
-all clicks of the session.
-"""
+S_i counts the training sessions with item i, S_ij those with both. An item keeps its `neighbours`
+most similar items, itself only with `itself`. A score is the similarity to the latest click on a
+known item; with `all_items`, the sum over all clicks of the session."""
 
 from dataclasses import dataclass
 
@@ -24,9 +23,14 @@ PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
 
 @dataclass(frozen=True)
 class ItemKNNConfig:
-    neighbours: int = setting(100, "how many neighbours each item keeps", at_least=1, tune=(50, 100, 200, 500))
+    neighbours: int = setting(
+        100, "how many neighbours each item keeps", at_least=1, tune=(50, 100, 200, 500)
+    )
     regularization: float = setting(
-        20.0, "added to every count; lowers the similarity of rare items", at_least=0, tune=(0.0, 10.0, 20.0, 50.0)
+        20.0,
+        "added to every count; lowers the similarity of rare items",
+        at_least=0,
+        tune=(0.0, 10.0, 20.0, 50.0),
     )
     alpha: float = setting(
         0.75,
@@ -34,16 +38,23 @@ class ItemKNNConfig:
         between=(0, 1),
         tune=(0.25, 0.5, 0.75),
     )
-    itself: bool = setting(False, "an item is its own nearest neighbour, so that clicked items are recommended again")
-    all_items: bool = setting(False, "sum over all clicks of the session, not the last alone")
-    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
+    itself: bool = setting(
+        False,
+        "an item is its own nearest neighbour, so that clicked items are recommended again",
+    )
+    all_items: bool = setting(
+        False, "sum over all clicks of the session, not the last alone"
+    )
+    max_length: int = setting(
+        50, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class ItemKNN(NeighbourModel):
     """Nearest neighbours of the last item by co-occurrence in training sessions.
 
-    The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; all lists are empty before `count`.
-    """
+    The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; all lists are empty before
+    `count`."""
 
     offsets: Tensor  # [items + 2] int64
     similar: Tensor  # [E] int32
@@ -59,30 +70,52 @@ class ItemKNN(NeighbourModel):
         index = SessionIndex(self.items)
         index.count(items, offsets)
         sizes = index.session_offsets.diff()  # [S]
-        pairs = torch.cat([sizes.new_zeros(1), sizes[index.item_sessions].cumsum(0)])  # pairs before each entry
+        pairs = torch.cat(
+            [sizes.new_zeros(1), sizes[index.item_sessions].cumsum(0)]
+        )  # pairs before each entry
         pairs = pairs[index.item_offsets]  # [items + 2] pairs before each item
-        blocks, start = [], 1
+        blocks = []
+        start = 1
         while start <= self.items:
-            end = int(torch.searchsorted(pairs, pairs[start] + PAIRS_AT_ONCE, right=True)) - 1
+            end = (
+                int(torch.searchsorted(pairs, pairs[start] + PAIRS_AT_ONCE, right=True))
+                - 1
+            )
             end = min(max(end, start + 1), self.items + 1)
-            blocks.append(self.neighbours_of(index, torch.arange(start, end, device=pairs.device)))
+            blocks.append(
+                self.neighbours_of(index, torch.arange(start, end, device=pairs.device))
+            )
             start = end
-        item, similar, similarity = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-        self.offsets, self.similar, self.similarity = offsets_of(item, self.items + 1), similar.int(), similarity
+        item, similar, similarity = (
+            torch.cat(parts) for parts in zip(*blocks, strict=True)
+        )
+        self.offsets = offsets_of(item, self.items + 1)
+        self.similar = similar.int()
+        self.similarity = similarity
 
-    def neighbours_of(self, index: SessionIndex, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """items [I], in order -> item, neighbour and similarity, [E] each, by item and then the most similar first."""
+    def neighbours_of(
+        self, index: SessionIndex, items: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """items [I], in order -> item, neighbour and similarity, [E] each, by item and then the
+        most similar first."""
         item, visit = spread(index.item_offsets, items)
-        session, place = spread(index.session_offsets, index.item_sessions[visit].long())
+        session, place = spread(
+            index.session_offsets, index.item_sessions[visit].long()
+        )
         pair = items[item[session]] * (self.items + 1) + index.session_items[place]
         pair, together = torch.unique(pair, return_counts=True)
-        one, other = pair // (self.items + 1), pair % (self.items + 1)
+        one = pair // (self.items + 1)
+        other = pair % (self.items + 1)
         support = index.item_offsets.diff() + self.config.regularization
-        norm = support[one] ** self.config.alpha * support[other] ** (1 - self.config.alpha)
+        norm = support[one] ** self.config.alpha * support[other] ** (
+            1 - self.config.alpha
+        )
         similarity = (together / norm).float()
         if not self.config.itself:
             distinct = one != other
-            one, other, similarity = one[distinct], other[distinct], similarity[distinct]
+            one = one[distinct]
+            other = other[distinct]
+            similarity = similarity[distinct]
         best = nearest(one, similarity, self.config.neighbours)
         return one[best], other[best], similarity[best]
 
@@ -94,4 +127,8 @@ class ItemKNN(NeighbourModel):
             known = known & (place == (known * place).amax(1, keepdim=True))
         row, column = known.nonzero(as_tuple=True)
         click, place = spread(self.offsets, batch.items[row, column])
-        add_up(scores, row[click] * self.items + self.similar[place] - 1, self.similarity[place])
+        add_up(
+            scores,
+            row[click] * self.items + self.similar[place] - 1,
+            self.similarity[place],
+        )

@@ -1,10 +1,11 @@
-"""NeighbourModel: what the models share that score the items near a session's own, from counts of training sessions.
+"""NeighbourModel: what the models share that score the items near a session's own, from counts of
+training sessions.
 
-Items without a score follow by popularity, with scores below 0. Such models put a session's own items first, and some
-logs rarely repeat items. So the scores of own items, the item just clicked apart from the earlier ones, are multiplied
-by factor = min(1, TOLERANCE * p / m)^2. p is the share of training clicks that repeat such an item; m is the share that
-such items have of the scores of all own items and the best other item, a mean over sessions as they begin in training.
-"""
+Items without a score follow by popularity, with scores below 0. Such models put a session's own
+items first, and some logs rarely repeat items. So the scores of own items, the item just clicked
+apart from the earlier ones, are multiplied by factor = min(1, TOLERANCE * p / m)^2. p is the share
+of training clicks that repeat such an item; m is the share that such items have of the scores of
+all own items and the best other item, a mean over sessions as they begin in training."""
 
 import torch
 from torch import Tensor
@@ -13,9 +14,12 @@ from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import rest_by_popularity
 
-SESSIONS_AT_A_TIME = 128  # bounds the memory for candidates, and keeps them in the cache
-# A repeat is easier to predict than any other click, so own items rightly come first more often than they are clicked.
-# With this tolerance every factor is 1 on Diginetica and Yoochoose. The square ranks better on the demo shop.
+SESSIONS_AT_A_TIME = (
+    128  # bounds the memory for candidates, and keeps them in the cache
+)
+# A repeat is easier to predict than any other click, so own items rightly come first more often
+# than they are clicked. With this tolerance every factor is 1 on Diginetica and Yoochoose. The
+# square ranks better on the demo shop.
 TOLERANCE = 7.0
 LEAST_CLICKS = 1000  # fewer do not tell how often items are repeated
 SAMPLE = 1000  # begun sessions from which m is measured
@@ -27,7 +31,9 @@ class NeighbourModel(CountingModel):
     """A subclass implements `count_neighbours`, with the arguments of `count`, and `add_scores`."""
 
     rest: Tensor  # [n] scores below 0 for items without another score, in the order of popularity
-    own_factors: Tensor  # [2] of the item just clicked, and of earlier items of the session
+    own_factors: (
+        Tensor  # [2] of the item just clicked, and of earlier items of the session
+    )
 
     def __init__(self, items: int, config: object) -> None:
         super().__init__(items, config)
@@ -42,7 +48,8 @@ class NeighbourModel(CountingModel):
         raise NotImplementedError
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        items, offsets = items[offsets[0] : offsets[-1]], offsets - offsets[0]
+        items = items[offsets[0] : offsets[-1]]
+        offsets = offsets - offsets[0]
         self.count_neighbours(items, offsets)
         self.rest.copy_(rest_by_popularity(items, self.items))
         self.own_factors.fill_(1)
@@ -57,25 +64,41 @@ class NeighbourModel(CountingModel):
         """[2] m of the item just clicked, and of earlier items."""
         ends = later_clicks(offsets)
         if len(ends) > SAMPLE:
-            drawn = torch.randint(len(ends), (SAMPLE,), generator=torch.Generator().manual_seed(0))
+            drawn = torch.randint(
+                len(ends), (SAMPLE,), generator=torch.Generator().manual_seed(0)
+            )
             ends = ends[drawn.to(ends.device)]
-        begins = offsets[torch.searchsorted(offsets, ends, right=True) - 1].maximum(ends - self.config.max_length)
-        sessions = [items[begin:end].tolist() for begin, end in zip(begins, ends, strict=True)]
-        size, shares = max(1, min(SESSIONS_AT_A_TIME, SCORES_IN_MEMORY // self.items)), torch.zeros(2)
+        begins = offsets[torch.searchsorted(offsets, ends, right=True) - 1].maximum(
+            ends - self.config.max_length
+        )
+        sessions = [
+            items[begin:end].tolist() for begin, end in zip(begins, ends, strict=True)
+        ]
+        size = max(1, min(SESSIONS_AT_A_TIME, SCORES_IN_MEMORY // self.items))
+        shares = torch.zeros(2)
         for start in range(0, len(sessions), size):
             batch = SessionBatch.of(sessions[start : start + size]).to(items.device)
             scores = self.scores(batch).clamp(min=0)
             row, column, is_earlier = own_items(batch, self.items)
-            own = torch.zeros(len(scores), 2).to(scores).index_put_((row, is_earlier.long()), scores[row, column], True)
+            own = (
+                torch.zeros(len(scores), 2)
+                .to(scores)
+                .index_put_((row, is_earlier.long()), scores[row, column], True)
+            )
             scores[row, column] = 0
             total = own.sum(1) + scores.amax(1)
-            shares += (own / total.clamp(min=torch.finfo(total.dtype).tiny)[:, None]).sum(0).cpu()
+            shares += (
+                (own / total.clamp(min=torch.finfo(total.dtype).tiny)[:, None])
+                .sum(0)
+                .cpu()
+            )
         return (shares / len(sessions)).to(items.device)
 
     def scores(self, batch: SessionBatch) -> Tensor:
         scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
         for start in range(0, len(scores), SESSIONS_AT_A_TIME):
-            some, of_some = batch.rows(start, start + SESSIONS_AT_A_TIME), scores[start : start + SESSIONS_AT_A_TIME]
+            some = batch.rows(start, start + SESSIONS_AT_A_TIME)
+            of_some = scores[start : start + SESSIONS_AT_A_TIME]
             self.add_scores(some, of_some)
             with_own_factors(of_some, some, self.own_factors)
         return scores
@@ -93,8 +116,8 @@ def later_clicks(offsets: Tensor) -> Tensor:
 
 
 def repeats(items: Tensor, offsets: Tensor) -> Tensor:
-    """[2, N] of every click that does not begin a session: whether it repeats the item just clicked, and whether it
-    repeats an earlier item.
+    """[2, N] of every click that does not begin a session: whether it repeats the item just
+    clicked, and whether it repeats an earlier item.
 
     >>> repeats(torch.tensor([1, 1, 2, 1, 3, 3]), torch.tensor([0, 4, 6])).int().tolist()
     [[1, 0, 0, 1], [0, 0, 1, 0]]
@@ -109,24 +132,31 @@ def repeats(items: Tensor, offsets: Tensor) -> Tensor:
 
 
 def own_items(batch: SessionBatch, items: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The known items of each session, once each: their rows and columns in the scores [B, n], and whether the session
-    went on after its latest click on the item."""
+    """The known items of each session, once each: their rows and columns in the scores [B, n], and
+    whether the session went on after its latest click on the item."""
     row, click = latest_clicks(batch.items, batch.lengths, items).nonzero(as_tuple=True)
     return row, batch.items[row, click] - 1, click < batch.lengths[row] - 1
 
 
 def with_own_factors(scores: Tensor, batch: SessionBatch, factors: Tensor) -> Tensor:
-    """The same scores [B, n], after those of the sessions' own items above 0 are multiplied by `factors [2]`."""
+    """The same scores [B, n], after those of the sessions' own items above 0 are multiplied by
+    `factors [2]`."""
     if bool((factors == 1).all()):
         return scores
     row, column, is_earlier = own_items(batch, scores.shape[1])
-    factor, score = factors[is_earlier.long()], scores[row, column]
-    scores[row, column] = torch.where(factor == 0, END, torch.where(score > 0, factor * score, score))
+    factor = factors[is_earlier.long()]
+    score = scores[row, column]
+    scores[row, column] = torch.where(
+        factor == 0, END, torch.where(score > 0, factor * score, score)
+    )
     return scores
 
 
 def latest_clicks(items: Tensor, lengths: Tensor, number: int) -> Tensor:
-    """[B, L] True at the latest click on each item of a session that is known, that is from 1 to `number`."""
+    """[B, L] True at the latest click on each item of a session that is known, that is from 1 to
+    `number`."""
     inside = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
-    again = ((items[:, :, None] == items[:, None, :]) & inside[:, None, :]).triu(1).any(2)
+    again = (
+        ((items[:, :, None] == items[:, None, :]) & inside[:, None, :]).triu(1).any(2)
+    )
     return inside & ~again & (items >= 1) & (items <= number)

@@ -1,5 +1,5 @@
-"""Popularity: POP, the most clicked items of the training sessions, the same for every session; and S-POP, the most
-clicked items of the session itself."""
+"""Popularity: POP, the most clicked items of the training sessions, the same for every session; and
+S-POP, the most clicked items of the session itself."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,20 @@ from torch import Tensor
 
 from posrec.config import setting
 from posrec.models.base import CountingModel
-from posrec.models.baselines.counting.neighbours import LEAST_CLICKS, repeats, with_own_factors
+from posrec.models.baselines.counting.neighbours import (
+    LEAST_CLICKS,
+    repeats,
+    with_own_factors,
+)
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import popularity_order
 
 
 @dataclass(frozen=True)
 class PopConfig:
-    max_length: int = setting(1, "how many of a session's latest clicks are read", at_least=1)
+    max_length: int = setting(
+        1, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class Pop(CountingModel):
@@ -28,7 +34,9 @@ class Pop(CountingModel):
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        counted = items[offsets[0] : offsets[-1]].long()  # `items` may hold the clicks of the whole dataset
+        counted = items[
+            offsets[0] : offsets[-1]
+        ].long()  # `items` may hold the clicks of the whole dataset
         self.clicks.copy_(torch.bincount(counted, minlength=self.items + 1)[1:])
 
     def scores(self, batch: SessionBatch) -> Tensor:
@@ -37,18 +45,21 @@ class Pop(CountingModel):
 
 @dataclass(frozen=True)
 class SPopConfig:
-    max_length: int = setting(200, "how many of a session's latest clicks are read", at_least=1)
+    max_length: int = setting(
+        200, "how many of a session's latest clicks are read", at_least=1
+    )
 
 
 class SPop(CountingModel):
-    """Popularity within the session: items are ranked by clicks in the session, then by clicks in training.
+    """Popularity within the session: items are ranked by clicks in the session, then by clicks in
+    training.
 
         score(i) = clicks on i in the session * (places + 1) + place(i)
 
-    where place(i) is the rank of item i by training clicks, 0 for the least popular, and `places` is the highest rank.
-    So one more click in the session always counts more than popularity. Scores are whole numbers, exact in float32.
-    Where training never repeats the item just clicked, or never an earlier one, such items go to the end of the list.
-    """
+    where place(i) is the rank of item i by training clicks, 0 for the least popular, and `places`
+    is the highest rank. So one more click in the session always counts more than popularity. Scores
+    are whole numbers, exact in float32. Where training never repeats the item just clicked, or
+    never an earlier one, such items go to the end of the list."""
 
     place: Tensor
     own_factors: Tensor  # [2] of the item just clicked, and of earlier items of the session: 1, or 0
@@ -59,7 +70,8 @@ class SPop(CountingModel):
         self.register_buffer("own_factors", torch.ones(2))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        items, offsets = items[offsets[0] : offsets[-1]], offsets - offsets[0]
+        items = items[offsets[0] : offsets[-1]]
+        offsets = offsets - offsets[0]
         self.place.copy_(popularity_order(items, self.items))
         repeated = repeats(items, offsets)
         self.own_factors.copy_(repeated.any(1) | (repeated.shape[1] < LEAST_CLICKS))
@@ -68,4 +80,8 @@ class SPop(CountingModel):
         known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
         step = (self.place.max() + 1) * known  # [B, L]
         scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
-        return with_own_factors(scores.scatter_add_(1, (batch.items - 1) * known, step), batch, self.own_factors)
+        return with_own_factors(
+            scores.scatter_add_(1, (batch.items - 1) * known, step),
+            batch,
+            self.own_factors,
+        )

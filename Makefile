@@ -11,16 +11,20 @@ demo: install
 
 test: lint types tests
 
+# .ci/style.py prints how readable the code is, in figures that have limits.
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mdformat --check *.md docs examples .github
+	$(BIN)/python .ci/style.py
 
 types: install
 	$(BIN)/mypy
 
 # Everything but what takes minutes or needs real data; tests that need a GPU are skipped without one.
 tests: install
-	$(BIN)/pytest -n auto --dist loadfile -m "not real and not slow"
+	$(BIN)/pytest -n auto --dist loadfile -m "not real and not slow" --cov --cov-report=
+	$(BIN)/python .ci/coverage_by_room.py
 
 # The same without the tests that start servers, browsers or other processes.
 unit: install

@@ -10,9 +10,11 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
+from page_tables import markdown_table
+
 PAGE = Path(__file__).resolve().parents[1] / "http.md"
 TABLE = re.compile(
-    r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL
 )
 RULES = (
     "[as in Python and on the command line](recommending.md#filters-rules-and-variety)"
@@ -118,13 +120,12 @@ def fields_table(
     if is_request:
         fields.sort(key=lambda field: field[0] not in required)
     rows = [["field", "type", *(["default"] if is_request else []), "meaning"]]
-    rows.append(["---"] * len(rows[0]))
     for field, about in fields:
         meaning = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
         middle = [default(field, about, required)] if is_request else []
         shown = re.sub(",? or null", "", kind(about)) if is_request else kind(about)
         rows.append([f"`{field}`", shown, *middle, meaning])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown_table(rows)
 
 
 def default(field: str, about: dict[str, Any], required: list[str]) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import peer_tables
 import scaling
-
-import peers
+from page_tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
@@ -709,9 +709,9 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "searches": searches,
     },
     "docs/peers.md": {
-        "equal settings": peers.equal_settings,
-        "diginetica": partial(peers.everything, "diginetica"),
-        "demo": partial(peers.everything, "demo"),
+        "equal settings": peer_tables.equal_settings,
+        "diginetica": partial(peer_tables.everything, "diginetica"),
+        "demo": partial(peer_tables.everything, "demo"),
     },
     "docs/reliability.md": {"faults": faults},
     "docs/scaling.md": {
@@ -736,21 +736,13 @@ def sentences() -> dict[str, list[str]]:
     }
 
 
-def markdown(rows: Table) -> str:
-    head, *others = (
-        "|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|"
-        for row in rows
-    )
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
-
-
 def filled(page: str, text: str) -> str:
     """The page's text with each of its tables made again."""
     for name, make in TABLES[page].items():
-        marks = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        marks = rf"(<!-- table: {name} -->\n\n).*?(\n\n<!-- end -->)"
         text, places = re.subn(
             marks,
-            lambda match, make=make: f"{match[1]}{markdown(make())}\n{match[2]}",
+            lambda match, make=make: f"{match[1]}{markdown_table(make())}{match[2]}",
             text,
             flags=re.S,
         )

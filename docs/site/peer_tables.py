@@ -1,6 +1,6 @@
 """The tables and figures of docs/peers.md, from results/peers.json.
 
-python docs/site/peers.py     draws the figures again; the tables are made by tables.py
+python docs/site/peer_tables.py     draws the figures again; the tables are made by tables.py
 """
 
 import json

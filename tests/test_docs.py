@@ -18,7 +18,7 @@ import pytest
 
 from tests.helpers import ROOT, SOURCE, command, small_shop, write_lines, write_log
 
-PAGES = ("preparing.md", "large_logs.md", "datasets.md", "comparison.md")
+PAGES = ("preparing.md", "large_logs.md", "datasets.md", "migrating.md")
 
 
 def commands(page: str) -> list[str]:

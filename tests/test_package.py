@@ -171,10 +171,10 @@ def test_the_image_installs_from_it() -> None:
     assert "torch==" in commands
 
 
-def test_the_readme_installs_the_torch_of_the_constraints() -> None:
+def test_the_page_installs_the_torch_of_the_constraints() -> None:
     """Another version would be replaced by the next command, with its build for GPUs."""
     (named,) = re.findall(
         r"pip install (torch==\S+) --index-url",
-        (ROOT / "README.md").read_text(encoding="utf-8"),
+        (ROOT / "docs" / "installing.md").read_text(encoding="utf-8"),
     )
     assert named in (ROOT / "constraints.txt").read_text().split()

@@ -590,23 +590,16 @@ def serving() -> Table:
     return rows
 
 
-def faults() -> Table:
-    """A row for each part that was run."""
-    rows = [
-        ["Part", "What is done, and what must hold", "Steps", "Failed", "What happened"]
-    ]
+def faults() -> str:
+    """A list item for each part that was run, one sentence a line."""
+    items = []
     for name, part in result("faults")["parts"].items():
         steps = part.get("done", part.get("requests"))
-        failed = (
-            part["errors"]
-            if name == "soak"
-            else part.get("failed", part.get("dropped"))
-        )
-        about = part["about"].rstrip(".")
-        rows.append(
-            [f"`{name}`", about, f"{steps:,}", f"{failed:,}", WHAT_HAPPENED[name](part)]
-        )
-    return rows
+        failed = part.get("failed", part.get("errors" if name == "soak" else "dropped"))
+        sentences = re.split(r"(?<=\.) (?=[A-Z`])", part["about"])
+        outcome = f"Result of {steps:,} steps, of which {failed:,} failed: {WHAT_HAPPENED[name](part)}."
+        items.append("\n  ".join([f"- **`{name}`**", *sentences, outcome]))
+    return "\n".join(items)
 
 
 def counts(numbers: dict[str, int]) -> str:
@@ -688,7 +681,7 @@ def scaling_table(name: str) -> Callable[[], Table]:
     return lambda: scaling.tables(scaling.Assumptions())[name]
 
 
-TABLES: dict[str, dict[str, Callable[[], Table]]] = {
+TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
     "README.md": {"accuracy": headline_accuracy},
     "docs/models.md": {"models": models},
     "docs/models_plus.md": {"accuracy": plus_accuracy, "parts": plus_parts},
@@ -736,13 +729,17 @@ def sentences() -> dict[str, list[str]]:
     }
 
 
+def as_markdown(content: Table | str) -> str:
+    return content if isinstance(content, str) else markdown_table(content)
+
+
 def filled(page: str, text: str) -> str:
     """The page's text with each of its tables made again."""
     for name, make in TABLES[page].items():
         marks = rf"(<!-- table: {name} -->\n\n).*?(\n\n<!-- end -->)"
         text, places = re.subn(
             marks,
-            lambda match, make=make: f"{match[1]}{markdown_table(make())}{match[2]}",
+            lambda match, make=make: f"{match[1]}{as_markdown(make())}{match[2]}",
             text,
             flags=re.S,
         )

@@ -30,7 +30,7 @@ def test_the_python_blocks_about_encodings_run(block: str) -> None:
     "entry", ERRATA, ids=[entry.splitlines()[0] for entry in ERRATA]
 )
 def test_each_erratum_has_a_command_that_prints_what_is_shown(entry: str) -> None:
-    match = re.search(r"```sh\n(.*?)```\n```text\n(.*?)```", entry, flags=re.DOTALL)
+    match = re.search(r"```sh\n(.*?)```\n\n```text\n(.*?)```", entry, flags=re.DOTALL)
     assert match, "no command, or not what it prints"
     program, option, code = shlex.split(match[1])
     assert (program, option) == ("python", "-c")

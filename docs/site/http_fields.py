@@ -14,7 +14,8 @@ from page_tables import markdown_table
 
 PAGE = Path(__file__).resolve().parents[1] / "http.md"
 TABLE = re.compile(
-    r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL
+    r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n\n).*?(\n\n<!-- end -->)",
+    re.DOTALL,
 )
 RULES = (
     "[as in Python and on the command line](recommending.md#filters-rules-and-variety)"

@@ -591,29 +591,36 @@ def serving() -> Table:
 
 
 def faults() -> str:
-    """A list item for each part that was run, one sentence a line."""
-    items = []
+    """A list item for each part that was run, one sentence a line, with what was counted below."""
+    lines = []
     for name, part in result("faults")["parts"].items():
         steps = part.get("done", part.get("requests"))
         failed = part.get("failed", part.get("errors" if name == "soak" else "dropped"))
-        sentences = re.split(r"(?<=\.) (?=[A-Z`])", part["about"])
-        outcome = f"Result of {steps:,} steps, of which {failed:,} failed: {WHAT_HAPPENED[name](part)}."
-        items.append("\n  ".join([f"- **`{name}`**", *sentences, outcome]))
-    return "\n".join(items)
+        note = NOTES[name](part) if name in NOTES else ""
+        text = f"{part['about']} Of {steps:,} steps {failed:,} failed. {note}".rstrip()
+        lines += [
+            f"- **`{name}`**",
+            *indented(re.split(r"(?<=\.) (?=[A-Z0-9`])", text)),
+        ]
+        counted = part.get(COUNTED.get(name, "outcomes"), {})
+        lines += indented(
+            f"- {number:,} × {outcome}" for outcome, number in counted.items()
+        )
+    return "\n".join(lines)
 
 
-def counts(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{number:,} × {name}" for name, number in numbers.items())
+def indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def overload_note(part: Row) -> str:
     middle = part["middle_round"]
     rounds = part["p99_ms_of_rounds"]
     return (
-        f"{part['rate']:,} requests a second where {part['capacity_per_second']:,} could be answered: "
-        f"{part['answered']:,} answered, all others refused with 503. Of five rounds the middle one had p50 "
-        f"{middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms; p99 was from {rounds[0]:.0f} to "
-        f"{rounds[-1]:.0f} ms"
+        f"Of {part['rate']:,} requests a second {part['capacity_per_second']:,} could be answered. "
+        f"{part['answered']:,} were answered, and all others were refused with 503. "
+        f"The middle one of five rounds had p50 {middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms. "
+        f"p99 was between {rounds[0]:.0f} and {rounds[-1]:.0f} ms."
     )
 
 
@@ -621,55 +628,51 @@ def beside_note(part: Row) -> str:
     latencies = [
         f"{kind} {load['p99_ms']:,.0f} ms" for kind, load in part["kinds"].items()
     ]
-    refused = f"{part['errors']:,} refused with 503"
-    return f"p99 beside {', '.join(latencies)}; {refused}; memory at most {part['most_memory_mb']:,} MB"
+    return (
+        f"p99 beside {', '.join(latencies)}. {part['errors']:,} were refused with 503. "
+        f"Memory was at most {part['most_memory_mb']:,} MB."
+    )
 
 
 def soak_note(part: Row) -> str:
-    memory, files = (
-        [sample[key] for sample in part["series"]] for key in ("memory_mb", "files")
-    )
+    memory = [sample["memory_mb"] for sample in part["series"]]
+    files = [sample["files"] for sample in part["series"]]
     return (
-        f"{part['seconds'] / 60:.0f} minutes: p50 {part['p50_ms']:,.0f} ms, p99 {part['p99_ms']:,.0f} ms. Memory of "
-        f"all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; at most "
-        f"{max(files)} open files"
+        f"p50 was {part['p50_ms']:,.0f} ms and p99 {part['p99_ms']:,.0f} ms over {part['seconds'] / 60:.0f} minutes. "
+        f"Memory of all processes went from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, at most {max(memory):,.0f}. "
+        f"At most {max(files)} files were open."
     )
 
 
-WHAT_HAPPENED: dict[str, Callable[[Row], str]] = {
-    **dict.fromkeys(
-        ("runs", "commands", "nights", "writers", "disk", "ranks", "ray", "one-item"),
-        lambda part: counts(part["outcomes"]),
-    ),
+# What was counted, by its key in results/faults.json; `outcomes` for all others.
+COUNTED = {"java": "requests", "limits": "answers", "workers": "", "slow": ""}
+NOTES: dict[str, Callable[[Row], str]] = {
     "requests": lambda part: (
-        f"{counts(part['outcomes'])}; {part['tracebacks']} tracebacks in the log, "
-        f"{part['memory_growth_mb']} MB more memory"
+        f"There were {part['tracebacks']} tracebacks in the log and {part['memory_growth_mb']} MB more memory."
     ),
-    "java": lambda part: counts(part["requests"]),
     "slow": lambda part: (
-        f"{part['cut_off']:,} slow clients cut off, {part['plain_requests']:,} right answers, the "
-        f"slowest after {part['slowest_ms']:,} ms; {part['memory_growth_mb']} MB more memory"
+        f"{part['cut_off']:,} slow clients were cut off, and {part['plain_requests']:,} answers were right. "
+        f"The slowest took {part['slowest_ms']:,} ms; memory grew by {part['memory_growth_mb']} MB."
     ),
     "workers": lambda part: (
-        f"every worker replaced; {part['requests_lost']} requests lost in all, those in flight"
+        f"Every worker was replaced; {part['requests_lost']} requests, which were in flight, were lost."
     ),
-    "limits": lambda part: counts(part["answers"]),
     "clock": lambda part: (
-        f"{part['feedback_rows']:,} rows of feedback, all on disk; the slowest plain request took "
-        f"{part['slowest_ms']:,} ms"
+        f"All {part['feedback_rows']:,} rows of feedback were on disk. "
+        f"The slowest plain request took {part['slowest_ms']:,} ms."
     ),
     "deny": lambda part: (
-        f"read within {part['most_seconds']} s; memory from {part['memory_mb']} to at most "
-        f"{part['most_memory_mb']} MB with a file of {part['file_mb']} MB; the slowest request took "
-        f"{part['slowest_ms']:,} ms"
+        f"The file of {part['file_mb']} MB was read within {part['most_seconds']} s. "
+        f"Memory rose from {part['memory_mb']} to at most {part['most_memory_mb']} MB. "
+        f"The slowest request took {part['slowest_ms']:,} ms."
     ),
     "store": lambda part: (
-        f"{counts(part['outcomes'])}; the slowest without a stored session after {part['slowest_ms']} ms"
+        f"The slowest request without a stored session took {part['slowest_ms']} ms."
     ),
     "replicas": lambda part: (
-        f"{counts(part['outcomes'])}; of {part['requests']:,} requests nginx sent {part['retried_by_nginx']} to the "
-        f"other replica, and clients sent {part['clicks_sent_again']} clicks again, of which "
-        f"{part['clicks_stored_twice']} were stored twice"
+        f"Of {part['requests']:,} requests nginx sent {part['retried_by_nginx']} to the other replica. "
+        f"Clients sent {part['clicks_sent_again']} clicks again, "
+        f"of which {part['clicks_stored_twice']} were stored twice."
     ),
     "overload": overload_note,
     "beside": beside_note,

@@ -26,6 +26,7 @@ from posrec.evaluation.significance import (
     standard_error,
 )
 
+IMPRESSION = ["answer", "item"]  # the columns that identify an item of an answer
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
 # Each measure, and what it is divided by.
 MEASURES = {
@@ -34,9 +35,11 @@ MEASURES = {
     "purchases": "visitors",
     "value": "visitors",
 }
-POWER = 0.8416  # the normal quantile of 80 %: the chance that the visitors who are asked for will be enough
-FORESEEABLE = 1000  # times as many visitors: beyond that no number is given
-WEEKS = 28  # days before a day, whose range it is compared with
+POWER = (
+    0.8416  # normal quantile of 80 %, the chance that the estimated visitors are enough
+)
+MOST_TIMES = 1000  # no estimate beyond this many times the visitors so far
+DAYS_BEFORE = 28  # a day is compared with the range of the days before it
 FEWEST_DAYS = 7
 
 Numbers = npt.NDArray[np.float64]
@@ -58,11 +61,10 @@ class Ratio:
     interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        return short(self.mean) + (
-            ""
-            if self.interval is None
-            else " ({} to {})".format(*map(short, self.interval))
-        )
+        if self.interval is None:
+            return short(self.mean)
+        low, high = map(short, self.interval)
+        return f"{short(self.mean)} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,13 @@ class Difference:
     lower: str
     higher_mean: float
     lower_mean: float
-    interval: (
-        tuple[float, float] | None
-    )  # of the higher figure minus the lower; None where all visitors are alike
+    # Of the higher figure minus the lower; None where all visitors are alike.
+    interval: tuple[float, float] | None
     p: float  # corrected for the number of pairs of runs
     visitors: int
     visitors_of_both: int  # who had answers of both runs
-    more_visitors: (
-        int | None
-    )  # about as many show a difference of this size; None for very many
+    # About how many more would show a difference of this size; None if too many.
+    more_visitors: int | None
     since: str
     until: str
 
@@ -106,28 +106,41 @@ class Difference:
         return self.higher if self.p < LEVEL else None
 
     def sentence(self) -> str:
-        figures = f"{short(self.higher_mean)} {per_unit(self.measure)} against {short(self.lower_mean)}"
-        days = (
-            f"from {self.since} to {self.until}"
-            if self.since < self.until
-            else f"on {self.since}"
-        )
-        counted = f"{plural(self.visitors, 'visitor')} {days}"
+        higher_mean = short(self.higher_mean)
+        lower_mean = short(self.lower_mean)
+        figures = f"{higher_mean} {per_unit(self.measure)} against {lower_mean}"
+        days = f"on {self.since}"
+        if self.since < self.until:
+            days = f"from {self.since} to {self.until}"
+        evidence = f"{plural(self.visitors, 'visitor')} {days}"
         if not self.higher_mean:
-            return f"It can't be told yet which run is better: no {self.measure} of {counted} are reported."
+            return (
+                "It can't be told yet which run is better: "
+                f"no {self.measure} of {evidence} are reported."
+            )
         if self.lower_mean:
             figures += f", {100 * (self.higher_mean / self.lower_mean - 1):+.1f} %"
         if self.interval is not None:
             low, high = map(short, self.interval)
-            counted = f"95 % interval of the difference {low} to {high}; {counted}"
+            evidence = f"95 % interval of the difference {low} to {high}; {evidence}"
+        claim = f"{self.higher} is better than {self.lower}"
         if self.better:
-            return f"{self.higher} is better than {self.lower}: {figures} ({counted})."
-        start = f"It can't be told yet whether {self.higher} is better than {self.lower}: {figures} ({counted})."
+            return f"{claim}: {figures} ({evidence})."
+        open_question = f"It can't be told yet whether {claim}: {figures} ({evidence})."
+        return f"{open_question} {self.what_it_takes()}"
+
+    def what_it_takes(self) -> str:
         if self.interval is None:
-            return f"{start} It takes more visitors."
+            return "It takes more visitors."
         if self.more_visitors is None:
-            return f"{start} It would take more than {FORESEEABLE:,} times as many visitors to show so small a difference."
-        return f"{start} If the difference stays as it is, about {self.more_visitors:,} more visitors will show it."
+            return (
+                f"It would take more than {MOST_TIMES:,} times as many visitors "
+                "to show so small a difference."
+            )
+        return (
+            "If the difference stays as it is, "
+            f"about {self.more_visitors:,} more visitors will show it."
+        )
 
 
 @dataclass(frozen=True)
@@ -145,8 +158,11 @@ class UnusualDay:
         if self.rate is None:
             return f"{self.day}: no answers were reported as shown."
         fewer = "fewer" if self.rate.mean < self.low else "more"
-        before = f"any of the {self.days} days before ({short(self.low)} to {short(self.high)})"
-        return f"{self.day}: {fewer} {per_unit(self.measure)}, {self.rate}, than on {before}."
+        usual = f"{short(self.low)} to {short(self.high)}"
+        return (
+            f"{self.day}: {fewer} {per_unit(self.measure)}, {self.rate}, "
+            f"than on any of the {self.days} days before ({usual})."
+        )
 
 
 def short(number: float) -> str:
@@ -169,102 +185,56 @@ class ClickThrough:
     """
 
     def __init__(self, rows: pl.DataFrame, since: date | None = None) -> None:
-        keys = ["answer", "item"]
-        total_rows = len(rows)
-        rows = rows.filter("signed")
-        self.unsigned = total_rows - len(rows)
-        shown = (
-            rows.filter(pl.col("event") == "shown")
-            .sort("time")
-            .unique(keys, keep="first", maintain_order=True)
-        )
-        counts = [
-            (pl.col("event") == event).any().alias(name)
-            for event, name in COUNTED.items()
-        ]
-        later = (
-            rows.filter(pl.col("event") != "shown")
-            .group_by(keys)
-            .agg(*counts, pl.col("value").max())
-        )
-        self.unmatched = len(later.join(shown, on=keys, how="anti"))
-        impressions = (
-            shown.drop("value", "event", "signed")
-            .join(later, on=keys, how="left", maintain_order="left")
-            .with_columns(
-                pl.col(*COUNTED.values()).fill_null(value=False),
-                visitor=pl.coalesce("visitor", "session"),
-                day=pl.from_epoch(
-                    pl.col("time").first().over("answer"), time_unit="ms"
-                ).dt.strftime("%Y-%m-%d"),
-                explored=pl.when("explored")
-                .then(pl.lit("new items"))
-                .otherwise(pl.lit("other items")),
+        signed = rows.filter("signed")
+        self.unsigned = len(rows) - len(signed)
+        shown = first_shown(signed)
+        events = later_events(signed)
+        self.unmatched = len(events.join(shown, on=IMPRESSION, how="anti"))
+        self.impressions = impressions_of(shown, events)
+        if since is not None:
+            self.impressions = self.impressions.filter(
+                pl.col("day") >= since.isoformat()
             )
-        )
-        self.impressions = (
-            impressions
-            if since is None
-            else impressions.filter(pl.col("day") >= since.isoformat())
-        )
-        if not len(self.impressions):
-            start = "" if since is None else f" since {since}"
-            unsigned = (
-                f" ({self.unsigned:,} rows are of answers that the server did not give)"
-                if self.unsigned
-                else ""
-            )
-            raise InputError(
-                f"the feedback has no event 'shown'{start}, so there is nothing that clicks could be a share of"
-                + unsigned
-            )
-        self.without_visitor = len(
-            self.answers.filter(pl.col("visitor") == pl.col("answer"))
-        )
-        self.without_value = len(
-            self.impressions.filter(pl.col("purchases") & pl.col("value").is_null())
-        )
+        if self.impressions.is_empty():
+            raise nothing_shown(since, self.unsigned)
+        unknown_visitor = pl.col("visitor") == pl.col("answer")
+        self.without_visitor = len(self.answers.filter(unknown_visitor))
+        unknown_value = pl.col("purchases") & pl.col("value").is_null()
+        self.without_value = len(self.impressions.filter(unknown_value))
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        return self.parts_of_answers("name", "run", "day").with_columns(
-            all=pl.lit("all")
-        )
+        by_run = self.answers_by("name", "run", "day")
+        return by_run.with_columns(all=pl.lit("all"))
 
-    def parts_of_answers(self, *by: str) -> pl.DataFrame:
-        """A row for each answer and value of the columns `by`."""
+    def answers_by(self, *columns: str) -> pl.DataFrame:
+        """A row for each answer and value of the columns."""
         first = pl.col("time", "visitor").first()
-        sums = (pl.len().alias("shown"), pl.col(*MEASURES).sum())
-        return self.impressions.group_by("answer", *by, maintain_order=True).agg(
-            first, *sums
-        )
+        shown = pl.len().alias("shown")
+        by_answer = self.impressions.group_by("answer", *columns, maintain_order=True)
+        return by_answer.agg(first, shown, pl.col(*MEASURES).sum())
 
     def by(self, column: str) -> list[Group]:
         """By run (`name`), `day`, `rank`, or `explored`: new items that `explore` added."""
-        return groups(self.parts_of_answers(column), column)
+        return groups(self.answers_by(column), column)
 
     def total(self) -> Group:
         return groups(self.answers, "all")[0]
 
     def fingerprints(self) -> dict[str, list[str]]:
         """Of the runs that were served under a name, the latest last."""
-        latest = (
-            self.answers.group_by("name", "run").agg(pl.col("time").max()).sort("time")
-        )
-        return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
+        runs = self.answers.group_by("name", "run").agg(pl.col("time").max())
+        by_name = runs.sort("time").group_by("name", maintain_order=True)
+        return dict(by_name.agg("run").iter_rows())
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
         """Of every two runs shown at the same time, with a level for all pairs (Bonferroni)."""
         names = self.answers["name"].unique().sort().to_list()
-        pairs = [
-            (pair, shown_together(self.answers, pair))
-            for pair in combinations(names, 2)
-        ]
-        compared = [
-            (pair, answers)
-            for pair, answers in pairs
-            if answers["name"].n_unique() == 2
-        ]
+        compared = []
+        for pair in combinations(names, 2):
+            answers = shown_together(self.answers, pair)
+            if answers["name"].n_unique() == 2:
+                compared.append((pair, answers))
         return [
             difference(answers, measure, *pair, pairs=len(compared))
             for pair, answers in compared
@@ -273,19 +243,21 @@ class ClickThrough:
     def as_json(self, measure: str = "clicks") -> dict[str, Any]:
         days = self.by("day")
         fingerprints = self.fingerprints()
+        runs = [
+            {**asdict(run), "fingerprints": fingerprints[run.group]}
+            for run in self.by("name")
+        ]
+        differences = [
+            {**asdict(pair), "better": pair.better, "sentence": pair.sentence()}
+            for pair in self.differences(measure)
+        ]
         return {
             "total": asdict(self.total()),
-            "by_run": [
-                {**asdict(run), "fingerprints": fingerprints[run.group]}
-                for run in self.by("name")
-            ],
+            "by_run": runs,
             "by_rank": [asdict(rank) for rank in self.by("rank")],
             "by_explored": [asdict(items) for items in self.by("explored")],
             "by_day": [asdict(day) for day in days],
-            "differences": [
-                {**asdict(one), "better": one.better, "sentence": one.sentence()}
-                for one in self.differences(measure)
-            ],
+            "differences": differences,
             "unusual_days": [asdict(day) for day in unusual_days(days, measure)],
             "unmatched": self.unmatched,
             "unsigned": self.unsigned,
@@ -294,11 +266,53 @@ class ClickThrough:
         }
 
 
+def first_shown(rows: pl.DataFrame) -> pl.DataFrame:
+    """An impression counts once, however often it was reported."""
+    shown = rows.filter(pl.col("event") == "shown").sort("time")
+    return shown.unique(IMPRESSION, keep="first", maintain_order=True)
+
+
+def later_events(rows: pl.DataFrame) -> pl.DataFrame:
+    """What became of each impression: whether it was clicked, put into the cart, bought."""
+    happened = [
+        (pl.col("event") == event).any().alias(name) for event, name in COUNTED.items()
+    ]
+    by_impression = rows.filter(pl.col("event") != "shown").group_by(IMPRESSION)
+    return by_impression.agg(*happened, pl.col("value").max())
+
+
+def impressions_of(shown: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    shown = shown.drop("value", "event", "signed")
+    joined = shown.join(events, on=IMPRESSION, how="left", maintain_order="left")
+    began = pl.from_epoch(pl.col("time").first().over("answer"), time_unit="ms")
+    kind = (
+        pl.when("explored").then(pl.lit("new items")).otherwise(pl.lit("other items"))
+    )
+    return joined.with_columns(
+        pl.col(*COUNTED.values()).fill_null(value=False),
+        visitor=pl.coalesce("visitor", "session"),
+        day=began.dt.strftime("%Y-%m-%d"),
+        explored=kind,
+    )
+
+
+def nothing_shown(since: date | None, unsigned: int) -> InputError:
+    message = "the feedback has no event 'shown'"
+    if since is not None:
+        message += f" since {since}"
+    message += ", so there is nothing that clicks could be a share of"
+    if unsigned:
+        message += f" ({unsigned:,} rows are of answers that the server did not give)"
+    return InputError(message)
+
+
 def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
     """A row for each visitor and value of the column `by`, sorted by the latter."""
-    counts = (pl.len().alias("answers"), pl.lit(1).alias("visitors"))
-    totals = answers.group_by(by, "visitor", maintain_order=True).agg(
-        *counts, pl.col("shown", *MEASURES).sum()
+    by_visitor = answers.group_by(by, "visitor", maintain_order=True)
+    totals = by_visitor.agg(
+        pl.len().alias("answers"),
+        pl.lit(1).alias("visitors"),
+        pl.col("shown", *MEASURES).sum(),
     )
     return totals.sort(by, maintain_order=True)
 
@@ -306,12 +320,13 @@ def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
 def groups(answers: pl.DataFrame, by: str) -> list[Group]:
     """The figures of the answers by their value in the column `by`, sorted by it."""
     result = []
-    for (group,), own in visitor_totals(answers, by).group_by(by, maintain_order=True):
+    totals = visitor_totals(answers, by)
+    for (group,), visitors in totals.group_by(by, maintain_order=True):
         ratios = {
-            measure: ratio(*columns(own, measure, unit))
+            measure: ratio(*columns(visitors, measure, unit))
             for measure, unit in MEASURES.items()
         }
-        sums = own.select(pl.exclude(by, "visitor").sum()).row(0, named=True)
+        sums = visitors.select(pl.exclude(by, "visitor").sum()).row(0, named=True)
         result.append(Group(str(group), **sums, ratios=ratios))
     return result
 
@@ -323,8 +338,8 @@ def columns(frame: pl.DataFrame, *names: str) -> list[Numbers]:
 def ratio(sums: Numbers, counts: Numbers) -> Ratio:
     """The ratio of all sums to all counts, with its 95 % interval over visitors.
 
-    Where all sums are 0, the interval ends at the share of visitors that would leave none of them
-    among so many with a chance of 2.5 %.
+    Where all sums are 0, the interval ends at the share that would still leave none among this
+    many visitors with a chance of 2.5 %.
 
     >>> ratio(np.array([2.0, 0.0, 1.0]), np.array([4.0, 2.0, 4.0])).mean
     0.3
@@ -341,38 +356,32 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
 
 def shown_together(answers: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """The answers of two runs while both were shown."""
-    times = [
-        answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names
-    ]
-    first = max(time.min() for time in times)
-    last = min(time.max() for time in times)
-    return answers.filter(
-        pl.col("name").is_in(names), pl.col("time").is_between(first, last)
+    of_both = answers.filter(pl.col("name").is_in(names))
+    times = of_both.group_by("name").agg(
+        first=pl.col("time").min(), last=pl.col("time").max()
     )
+    together = pl.col("time").is_between(times["first"].max(), times["last"].min())
+    return of_both.filter(together)
 
 
 def difference(
     answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1
 ) -> Difference:
-    """Of two runs, one of so many pairs. A visitor whom both answered is one independent unit."""
+    """Of two runs, one of `pairs` pairs. A visitor whom both answered is one independent unit."""
     totals = visitor_totals(answers, "name")
     runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
-    data = {
-        name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()
-    }
-    means = {
-        name: float(sums.sum() / counts.sum()) for name, (sums, counts) in data.items()
-    }
+    data = {}
+    means = {}
+    for name, run in runs.items():
+        sums, counts = columns(run, measure, MEASURES[measure])
+        data[name] = (sums, counts)
+        means[name] = float(sums.sum() / counts.sum())
     lower, higher = sorted(runs, key=means.__getitem__)
     signed = [
         runs[name].select("visitor", influence=sign * influences(*data[name]))
         for name, sign in ((higher, 1), (lower, -1))
     ]
-    by_visitor = (
-        pl.concat(signed)
-        .group_by("visitor", maintain_order=True)
-        .agg(pl.col("influence").sum())
-    )
+    by_visitor = pl.concat(signed).group_by("visitor", maintain_order=True).sum()
     error = standard_error(*columns(by_visitor, "influence"))
     visitors = len(by_visitor)
     gap = means[higher] - means[lower]
@@ -400,13 +409,10 @@ def more_units(
 
     An error falls with the square root of the number of units.
     """
-    for times in np.geomspace(1, FORESEEABLE, 300):
+    for times in np.geomspace(1, MOST_TIMES, 300):
         smaller = error / math.sqrt(times)
-        if (
-            difference
-            >= always_valid(difference, smaller, int(units * times), level)[1]
-            + POWER * smaller
-        ):
+        _, half = always_valid(difference, smaller, int(units * times), level)
+        if difference >= half + POWER * smaller:
             return rounded(units * float(times - 1))
     return None
 
@@ -422,30 +428,32 @@ def rounded(number: float) -> int:
 
 
 def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]:
-    """Days whose 95 % interval lies outside the range of the WEEKS days before, or without answers.
-
-    Days with less than a quarter of the median day's visitors are not part of a range.
-    """
+    """Days without answers, or whose 95 % interval lies outside the range of the days before."""
     by_date = {date.fromisoformat(day.group): day for day in days}
     first = min(by_date)
     unusual = []
-    for today in (
-        first + timedelta(number) for number in range((max(by_date) - first).days + 1)
-    ):
+    for number in range((max(by_date) - first).days + 1):
+        today = first + timedelta(number)
+        name = today.isoformat()
         if today not in by_date:
-            unusual.append(UnusualDay(today.isoformat(), measure))
+            unusual.append(UnusualDay(name, measure))
             continue
-        dates = (today - timedelta(back) for back in range(1, WEEKS + 1))
-        before = [by_date[one] for one in dates if one in by_date]
-        enough = np.median([one.visitors for one in before]) / 4 if before else 0
-        rates = [one.ratios[measure].mean for one in before if one.visitors >= enough]
+        rates = rates_before(today, by_date, measure)
         rate = by_date[today].ratios[measure]
         if len(rates) < FEWEST_DAYS or rate.interval is None:
             continue
-        if rate.interval[1] < min(rates) or rate.interval[0] > max(rates):
-            unusual.append(
-                UnusualDay(
-                    today.isoformat(), measure, rate, min(rates), max(rates), len(rates)
-                )
-            )
+        low, high = rate.interval
+        if high < min(rates) or low > max(rates):
+            day = UnusualDay(name, measure, rate, min(rates), max(rates), len(rates))
+            unusual.append(day)
     return unusual
+
+
+def rates_before(today: date, by_date: dict[date, Group], measure: str) -> list[float]:
+    """Without days that have less than a quarter of the median day's visitors."""
+    dates = [today - timedelta(back) for back in range(1, DAYS_BEFORE + 1)]
+    days = [by_date[day] for day in dates if day in by_date]
+    if not days:
+        return []
+    enough = np.median([day.visitors for day in days]) / 4
+    return [day.ratios[measure].mean for day in days if day.visitors >= enough]

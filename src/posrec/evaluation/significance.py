@@ -1,8 +1,8 @@
 """Is one model better than another, or was it chance? Paired tests on the same samples, and the
 test of figures that are read again and again.
 
-The samples of a session are not independent, so standard errors are estimated over sessions; those
-of feedback over visitors.
+The samples of a session are not independent, so standard errors are estimated over sessions, and
+for feedback over visitors.
 """
 
 import math
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch is imported where it is used: a report on feedback ne
     from posrec.data.dataset import SessionDataset
 
 LEVEL = 0.05
-MIXTURE_UNITS = 500  # `always_valid` is at its sharpest from twice to two hundred times as many units
+MIXTURE_UNITS = 500  # `always_valid` is sharpest from 2 to 200 times as many units
 
 Array = TypeVar("Array", "Tensor", npt.NDArray[np.float64])
 
@@ -53,25 +53,16 @@ def compare_paired(first: "Tensor", second: "Tensor", session: "Tensor") -> Comp
     import torch
 
     if first.shape != second.shape or first.shape != session.shape:
-        raise ValueError(
-            f"{len(first)}, {len(second)} and {len(session)} samples: a paired test needs the same ones"
-        )
+        seen = f"{len(first)}, {len(second)} and {len(session)} samples"
+        raise ValueError(f"{seen}: a paired test needs the same ones")
     _, number = session.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-    sessions = int(number.max()) + 1
-    sums = torch.zeros(sessions, dtype=torch.float64).index_add(
-        0, number, (first - second).double()
-    )
-    counts = torch.bincount(number, minlength=sessions).double()
+    counts = torch.bincount(number).double()
+    sums = torch.zeros_like(counts).index_add(0, number, (first - second).double())
     difference = float(sums.sum() / counts.sum())
     error = standard_error(influences(sums, counts))
     half = margin(error, math.inf)
-    return Comparison(
-        difference,
-        difference - half,
-        difference + half,
-        two_sided_p(difference, error),
-        error,
-    )
+    p = two_sided_p(difference, error)
+    return Comparison(difference, difference - half, difference + half, p, error)
 
 
 def influences(sums: Array, counts: Array) -> Array:
@@ -96,9 +87,8 @@ def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> f
     """
     if error == 0:
         return 1.0 if difference == 0 else 0.0
-    from scipy.special import (
-        stdtr,
-    )  # scipy.stats has the same, and its import takes a second
+    # scipy.stats has the same, and its import takes a second.
+    from scipy.special import stdtr
 
     return 2 * float(stdtr(freedom, -abs(difference / error)))
 
@@ -106,13 +96,14 @@ def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> f
 def always_valid(
     difference: float, error: float, units: int, level: float = LEVEL
 ) -> tuple[float, float]:
-    """p of a difference over so many units, and half its interval, however often one looks.
+    """p of a difference over `units`, and half its interval, however often one looks.
 
     It is Robbins' mixture (1970) of the likelihood ratios over all sizes of the difference
     (asymptotic: Waudby-Smith et al., arXiv 2103.06476). With n the units, m = MIXTURE_UNITS, z the
     difference divided by its error, and a the level:
 
-        p = sqrt(1 + n/m) exp(-z^2/2 · n/(n + m)), the interval ends at z^2 = (1 + m/n) log((1 + n/m) / a^2)
+        p = sqrt(1 + n/m) exp(-z^2/2 · n/(n + m))
+        the interval ends at z^2 = (1 + m/n) log((1 + n/m) / a^2)
 
     >>> [round(value, 3) for value in always_valid(3.0, 1.0, 10_000)]
     [0.063, 3.08]
@@ -132,17 +123,15 @@ def margin(error: float, freedom: float) -> float:
 
 
 def welch(errors: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(standard error, degrees of freedom) of independent sources -> those of their sum (Welch,
-    1947).
-
-    scipy has this for two samples only; here a third source is the error over sessions.
+    """Welch (1947): standard error and degrees of freedom of a sum of independent sources, from
+    those of each. scipy has this for two samples only; here a third source is the error over
+    sessions.
     """
     variance = sum(error**2 for error, _ in errors)
     if variance == 0:
         return 0.0, math.inf
-    return math.sqrt(variance), variance**2 / sum(
-        error**4 / freedom for error, freedom in errors if error
-    )
+    spread = sum(error**4 / freedom for error, freedom in errors if error)
+    return math.sqrt(variance), variance**2 / spread
 
 
 def holm(p_values: list[float]) -> list[float]:
@@ -150,7 +139,7 @@ def holm(p_values: list[float]) -> list[float]:
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     corrected = [0.0] * len(p_values)
     largest = 0.0
-    for place, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
+    for smaller, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - smaller) * p_values[index]))
         corrected[index] = largest
     return corrected

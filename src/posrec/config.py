@@ -12,9 +12,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from posrec.errors import InputError, did_you_mean
 
-DEFAULT_MODEL = (
-    "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
-)
+# What `posrec train` and `posrec.fit` train unless a model is named.
+DEFAULT_MODEL = "posrec-plus"
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -22,8 +21,14 @@ DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 T = TypeVar("T")
 
 # What settings mean that several models have.
-INITIAL = "standard deviation of the initial weights; 0 draws them uniformly, from about ±1 / sqrt(width)"
-ENCODING = "the [positional encoding](encodings.md): a name of `posrec encodings`, or [your own](own_encoding.md)"
+INITIAL = (
+    "standard deviation of the initial weights; "
+    "0 draws them uniformly, from about ±1 / sqrt(width)"
+)
+ENCODING = (
+    "the [positional encoding](encodings.md): a name of `posrec encodings`, "
+    "or [your own](own_encoding.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ SearchSpace = Mapping[str, Range | Choices]
 class Declaration:
     """What `setting` declares of a field, beside its default."""
 
-    meaning: str = ""  # for `posrec models MODEL` and the page of settings; Markdown, with links to pages of docs/
+    # For `posrec models MODEL` and the page of settings: Markdown, with links to pages of docs/.
+    meaning: str = ""
     at_least: float = -math.inf
     above: float = -math.inf
     at_most: float = math.inf
@@ -71,11 +77,12 @@ class Declaration:
             "at most": self.at_most,
             "below": self.below,
         }
-        return " and ".join(
+        finite = [
             f"{words} {bound}"
             for words, bound in bounds.items()
             if math.isfinite(bound)
-        )
+        ]
+        return " and ".join(finite)
 
     def allows(self, value: Any) -> bool:
         if self.choices:
@@ -92,11 +99,11 @@ class Declaration:
     def description(self) -> str:
         """The meaning and the allowed values, in Markdown."""
         names = [f"`{choice}`" for choice in self.choices]
-        if not self.allowed or (names and all(name in self.meaning for name in names)):
+        if not names:
+            return f"{self.meaning}; {self.allowed}" if self.allowed else self.meaning
+        if all(name in self.meaning for name in names):
             return self.meaning
-        return (
-            f"{self.meaning}; {'one of ' + ', '.join(names) if names else self.allowed}"
-        )
+        return f"{self.meaning}; one of {', '.join(names)}"
 
 
 def setting(default: T, meaning: str = "", **declared: Any) -> T:
@@ -105,8 +112,9 @@ def setting(default: T, meaning: str = "", **declared: Any) -> T:
     Args:
         default: its default value.
         meaning: what it means.
-        **declared: which values are allowed: `at_least`, `above`, `at_most`, `below` and `between=(low, high)` for
-            numbers, or `choices`; and `tune`, the values that `posrec tune` tries: a tuple or a `posrec.Range`.
+        **declared: which values are allowed: `at_least`, `above`, `at_most`, `below` and
+            `between=(low, high)` for numbers, or `choices`; and `tune`, the values that
+            `posrec tune` tries: a tuple or a `posrec.Range`.
 
     >>> @dataclass(frozen=True)
     ... class MyConfig:
@@ -117,15 +125,14 @@ def setting(default: T, meaning: str = "", **declared: Any) -> T:
     Traceback (most recent call last):
     posrec.errors.InputError: d must be at least 1, not 0
     """
-    return field(
-        default=default, metadata={Declaration: Declaration(meaning, **declared)}
-    )
+    declaration = Declaration(meaning, **declared)
+    return field(default=default, metadata={Declaration: declaration})
 
 
 def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:
     """Every setting of a config dataclass by name."""
-    for one in fields(config):
-        yield one.name, one.metadata.get(Declaration, Declaration())
+    for declared in fields(config):
+        yield declared.name, declared.metadata.get(Declaration, Declaration())
 
 
 def check_settings(config: Any) -> None:
@@ -141,6 +148,8 @@ def check_settings(config: Any) -> None:
             raise InputError(f"{name} must be {declaration.allowed}, not {value!r}")
 
 
+YES = dict.fromkeys(("true", "yes", "1"), True)
+BOOLEANS = YES | dict.fromkeys(("false", "no", "0"), False)
 TYPES_IN_WORDS = {
     bool: "true or false",
     int: "a whole number",
@@ -158,18 +167,20 @@ def has_type(value: Any, kind: Any) -> bool:
     (True, False, False, True)
     """
     kinds = get_args(kind) or (kind,)
-    if not all(one in TYPES_IN_WORDS for one in kinds):
+    if not all(alternative in TYPES_IN_WORDS for alternative in kinds):
         return True
     if isinstance(value, bool):
         return bool in kinds
-    return isinstance(value, tuple(kinds)) or (
-        float in kinds and isinstance(value, int)
-    )
+    if isinstance(value, int) and float in kinds:
+        return True
+    return isinstance(value, tuple(kinds))
 
 
 def in_words(kind: Any) -> str:
     kinds = get_args(kind) or (kind,)
-    return " or ".join(words for one, words in TYPES_IN_WORDS.items() if one in kinds)
+    return " or ".join(
+        words for type_, words in TYPES_IN_WORDS.items() if type_ in kinds
+    )
 
 
 def described_settings(config: Any) -> list[tuple[str, Any, str]]:
@@ -182,11 +193,8 @@ def described_settings(config: Any) -> list[tuple[str, Any, str]]:
 
 def tuned_settings(config: type) -> dict[str, Range | Choices]:
     """The settings that `posrec tune` searches, and the values that it tries."""
-    return {
-        name: declaration.tune
-        for name, declaration in declarations(config)
-        if declaration.tune
-    }
+    tried = {name: declaration.tune for name, declaration in declarations(config)}
+    return {name: values for name, values in tried.items() if values}
 
 
 def parse_pairs(
@@ -201,9 +209,8 @@ def parse_pairs(
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise InputError(
-                f"{example.partition(' ')[0]} {pair}: write key=value, e.g. {example}"
-            )
+            option = example.partition(" ")[0]
+            raise InputError(f"{option} {pair}: write key=value, e.g. {example}")
         settings[key] = value
     return settings
 
@@ -215,30 +222,23 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
     >>> split_settings({"epochs": "2"}, Settings())[0].epochs
     2
     """
-    known = {field.name for config in defaults for field in fields(config)}
+    names = {field.name for config in defaults for field in fields(config)}
     for key in settings:
-        if key not in known:
-            meant = did_you_mean(key, known)
+        if key not in names:
+            hint = did_you_mean(key, names)
+            choices = ", ".join(sorted(names))
             raise InputError(
-                f"there is no setting {key!r}{meant}; choose one of {', '.join(sorted(known))}"
+                f"there is no setting {key!r}{hint}; choose one of {choices}"
             )
     changed = []
     left = dict(settings)
     for config in defaults:
         kinds = get_type_hints(type(config))
-        own = {
-            field.name: left.pop(field.name)
-            for field in fields(config)
-            if field.name in left
-        }
-        changed.append(
-            replace(
-                config,
-                **{
-                    name: parse(name, value, kinds[name]) for name, value in own.items()
-                },
-            )
-        )
+        values = {}
+        for name, _ in declarations(config):
+            if name in left:
+                values[name] = parse(name, left.pop(name), kinds[name])
+        changed.append(replace(config, **values))
     return changed
 
 
@@ -249,17 +249,12 @@ def parse(key: str, value: Any, kind: Any) -> Any:
     kinds = [kind, *get_args(kind)]
     try:
         if bool in kinds:
-            return {
-                "true": True,
-                "false": False,
-                "yes": True,
-                "no": False,
-                "1": True,
-                "0": False,
-            }[value.lower()]
+            return BOOLEANS[value.lower()]
         if type(None) in kinds and value.lower() == "none":
             return None
-        return int(value) if int in kinds else float(value) if float in kinds else value
+        if int in kinds:
+            return int(value)
+        return float(value) if float in kinds else value
     except (KeyError, ValueError):
         raise InputError(f"{key} must be {in_words(kind)}, not {value!r}") from None
 
@@ -268,7 +263,6 @@ def parse_duration(text: str, option: str = "--gap") -> int:
     """'30m' -> 1800000 milliseconds."""
     match = DURATION.fullmatch(text.strip())
     if not match or float(match[1]) <= 0:
-        raise InputError(
-            f"{option} {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d"
-        )
+        problem = f"{option} {text!r} is not a duration"
+        raise InputError(f"{problem}; write e.g. 30m, 2h, 90s or 1d")
     return round(float(match[1]) * DURATION_UNITS[match[2]])

@@ -1,7 +1,8 @@
 """The device to compute on, the threads of a CPU, and hints for runs that do not fit in memory.
 
 torch is imported inside functions, because the environment variables for threads must be set before
-it is loaded."""
+it is loaded.
+"""
 
 import math
 import os
@@ -16,27 +17,20 @@ from posrec.errors import DoesNotFit, InputError
 if TYPE_CHECKING:
     import torch
 
-LAUNCHED = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-}  # environment variables
+# Environment variables of a process that torchrun has started.
+LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
-FEW_OPERATIONS = 1_000_000_000  # in a training step; PosRec on a small shop has fewer, posrec-plus more
+FEW_OPERATIONS = 1_000_000_000  # in a training step; PosRec on a small shop has fewer
 # How long a waiting thread spins before it sleeps: GOMP_SPINCOUNT in rounds (GNU's OpenMP, which
 # torch brings along), KMP_BLOCKTIME in milliseconds (Intel's and LLVM's).
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
-# On a CPU torch raises a plain RuntimeError if memory is exhausted; only these words in its message
-# show it.
+# On a CPU torch raises a plain RuntimeError if memory is exhausted; its message has these words.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
 
 
 class Threads:
-    """Whether the user has chosen the number of threads: by --threads, or before posrec was
-    imported."""
+    """Whether the user chose the number of threads: by --threads, or before posrec was imported."""
 
     chosen = THREADS in os.environ
 
@@ -48,9 +42,9 @@ def choose_device(name: str) -> "torch.device":
         raise InputError(f"device {name!r} is not known; choose auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
-    return torch.device(
-        "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
-    )
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda")
 
 
 def computes_on_cpu(name: str) -> bool:
@@ -59,19 +53,18 @@ def computes_on_cpu(name: str) -> bool:
 
 
 def started_by_torchrun() -> bool:
-    """Whether this is one of several processes that torchrun, or a launcher with the same
-    variables, has started."""
+    """Whether this is one of several processes of torchrun, or of a launcher like it."""
     return os.environ.keys() >= LAUNCHED and os.environ["WORLD_SIZE"] != "1"
 
 
 def share_cores() -> None:
     """Settings for computing on cores that others use too; to be made before torch is loaded.
 
-    Threads of OpenMP wait by spinning unless told otherwise: with two trainings on the same cores
-    each burns the time that the other needs. A thread that sleeps at once is slow to wake. So
-    threads spin for a moment, long enough for the next small operation, and then sleep. And OpenMP
-    starts a thread for every core that it sees, also where a container's quota allows fewer.
-    Environment variables that are set already are respected."""
+    Threads of OpenMP wait by spinning, so two trainings on the same cores burn each other's time.
+    A thread that sleeps at once is slow to wake. So threads spin for a moment, long enough for the
+    next small operation, and then sleep. And OpenMP starts a thread for every core that it sees,
+    although a container's quota may allow fewer. Environment variables that are set are respected.
+    """
     if not WAITING.keys() & os.environ.keys():
         os.environ.update(WAITING)
     cores = usable_cores()
@@ -80,20 +73,21 @@ def share_cores() -> None:
 
 
 def use_threads(threads: int | None) -> None:
-    """Compute with this many threads, in this process and those it starts; None leaves the default."""
+    """Compute with this many threads, here and in processes that are started; None: the default."""
     if threads is None:
         return
     Threads.chosen = True
-    os.environ[THREADS] = os.environ["POLARS_MAX_THREADS"] = str(threads)
+    os.environ[THREADS] = str(threads)
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
 
 
 @contextmanager
 def threads_for(operations: int) -> Iterator[None]:
-    """In the block, compute steps of so many additions and multiplications with one thread if they
-    are few: then distributing them over threads takes longer than it saves. A number of threads
-    that the user has chosen stays."""
+    """In the block, compute steps of few operations with one thread: distributing them would take
+    longer than it saves. A number of threads that the user has chosen stays.
+    """
     import torch
 
     before = torch.get_num_threads()
@@ -106,8 +100,7 @@ def threads_for(operations: int) -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: its affinity, or fewer where a container has a quota of
-    CPU time."""
+    """The cores that this process may use: its affinity, or fewer under a container's quota."""
     return max(1, math.ceil(min(len(affinity()), cpu_quota())))
 
 
@@ -125,10 +118,8 @@ def cpu_quota(cgroup: Path = CGROUP) -> float:
     except (OSError, ValueError):
         pass
     try:  # version 1
-        quota_us, period_us = (
-            int((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text())
-            for name in ("quota", "period")
-        )
+        quota_us = int((cgroup / "cpu/cpu.cfs_quota_us").read_text())
+        period_us = int((cgroup / "cpu/cpu.cfs_period_us").read_text())
         return quota_us / period_us if quota_us > 0 else math.inf
     except (OSError, ValueError):
         return math.inf
@@ -147,22 +138,16 @@ def machine_memory() -> int:
 
 
 def free_memory(cgroup: Path = CGROUP) -> int:
-    """The memory that this process may still take: what is free, or less where a container has a
-    limit."""
+    """The memory that this process may still take: what is free, or less by a container's limit."""
     free = machine_memory()
-    with suppress(OSError, StopIteration):  # macOS
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(
-            int(line.split()[1]) * 1024
-            for line in lines
-            if line.startswith("MemAvailable")
-        )
+    with suppress(OSError):  # macOS
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                free = int(line.split()[1]) * 1024
     with suppress(OSError, ValueError):  # no control group, or no limit
-        free = min(
-            free,
-            int((cgroup / "memory.max").read_text())
-            - int((cgroup / "memory.current").read_text()),
-        )
+        limit = int((cgroup / "memory.max").read_text())
+        used = int((cgroup / "memory.current").read_text())
+        free = min(free, limit - used)
     return free
 
 
@@ -175,11 +160,8 @@ def out_of_memory_hint(advice: str) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         on_gpu = isinstance(error, torch.OutOfMemoryError)
-        if not (
-            on_gpu
-            or isinstance(error, MemoryError)
-            or any(words in str(error) for words in OUT_OF_MEMORY)
-        ):
+        on_cpu = any(words in str(error) for words in OUT_OF_MEMORY)
+        if not (on_gpu or on_cpu or isinstance(error, MemoryError)):
             raise
         where = "the GPU's memory" if on_gpu else "memory"
         raise DoesNotFit(f"the run does not fit in {where}; {advice}") from None

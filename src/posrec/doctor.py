@@ -23,6 +23,7 @@ EXTRAS = {
     "track": "posrec train --track (TensorBoard)",
 }
 GIB = 2**30
+Requirement = tuple[dict[str, str | None], str | None]  # a package, and its extra
 # A requirement of an extra is written faiss-cpu>=1.10; extra == "scale".
 REQUIREMENT = re.compile(r"([\w.-]+)([^;]*)(?:;.*?(?:extra == [\"'](.+)[\"'])?)?")
 
@@ -33,71 +34,57 @@ def diagnose() -> dict[str, Any]:
 
     packages = requirements()
     required = [package for package, extra in packages if extra is None]
-    missing = [
-        (package["name"], extra)
-        for package, extra in packages
+    threads = torch.get_num_threads()
+    gpus = []
+    for number in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(number)
+        gpus.append(f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB")
+    problems = [
+        f"{package['name']} is required ({package['wanted']}) and not installed"
+        for package in required
         if package["version"] is None
     ]
-    gpus = [
-        f"{torch.cuda.get_device_name(number)}, {torch.cuda.get_device_properties(number).total_memory / GIB:.0f} GiB"
-        for number in range(torch.cuda.device_count())
-    ]
-    problems = [
-        f"{one['name']} is required ({one['wanted']}) and not installed"
-        for one in required
-        if one["version"] is None
-    ]
     if torch.version.cuda and not gpus:
-        problems.append(
-            f"torch was built for CUDA {torch.version.cuda} and sees no GPU; it computes on the CPU"
-        )
-    if torch.get_num_threads() > usable_cores():
-        problems.append(
-            f"{torch.get_num_threads()} threads on {usable_cores()} usable cores ({THREADS}) are slow"
-        )
+        built = f"torch was built for CUDA {torch.version.cuda}"
+        problems.append(f"{built} and sees no GPU; it computes on the CPU")
+    if threads > usable_cores():
+        cores = f"{usable_cores()} usable cores ({THREADS})"
+        problems.append(f"{threads} threads on {cores} are slow")
     return {
         "posrec": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.machine()}",
         "cores": usable_cores(),
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "memory": machine_memory(),
         "free_disk": shutil.disk_usage(Path.cwd()).free,
         "gpus": gpus,
         "required": required,
         "extras": [
-            {
-                "name": extra,
-                "gives": gives,
-                "missing": [name for name, of in missing if of == extra],
-            }
+            {"name": extra, "gives": gives, "missing": missing_of(extra, packages)}
             for extra, gives in EXTRAS.items()
         ],
         "problems": problems,
     }
 
 
-def requirements() -> list[tuple[dict[str, str | None], str | None]]:
-    """The packages that posrec names, with their versions, each with its extra."""
+def missing_of(extra: str, packages: list[Requirement]) -> list[str | None]:
+    of_extra = [package for package, its_extra in packages if its_extra == extra]
+    return [package["name"] for package in of_extra if package["version"] is None]
+
+
+def requirements() -> list[Requirement]:
+    """The packages that posrec names, with their versions."""
     try:
         lines = metadata.requires("posrec") or []
-    except (
-        metadata.PackageNotFoundError
-    ):  # it runs from its source, and nothing is known of what it needs
-        return []
-    packages: list[tuple[dict[str, str | None], str | None]] = []
+    except metadata.PackageNotFoundError:
+        return []  # it runs from its source, and what it needs is not known
+    packages: list[Requirement] = []
     for line in lines:
-        name, wanted, extra = REQUIREMENT.fullmatch(line).groups()  # type: ignore[union-attr]
-        packages.append(
-            (
-                {
-                    "name": name,
-                    "version": installed_version(name),
-                    "wanted": wanted.strip(),
-                },
-                extra,
-            )
-        )
+        name, versions, extra = REQUIREMENT.fullmatch(line).groups()  # type: ignore[union-attr]
+        version = installed_version(name)
+        package = {"name": name, "version": version, "wanted": versions.strip()}
+        packages.append((package, extra))
     return packages
 
 

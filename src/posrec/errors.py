@@ -1,5 +1,4 @@
-"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do; and
-what is not shown."""
+"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do."""
 
 import importlib
 import logging
@@ -11,8 +10,7 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something that the user can fix is wrong: a file, a column, an option. The command line exits
-    with 2."""
+    """The user can fix what is wrong: a file, a column, an option. The command exits with 2."""
 
 
 class DoesNotFit(InputError):
@@ -23,19 +21,17 @@ class NotInstalled(InputError):
     """The packages of an extra are needed and not installed."""
 
 
-def not_installed(what: str, extra: str) -> NotInstalled:
-    """The error for `what`, which needs the packages of `extra`."""
-    return NotInstalled(
-        f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'"
-    )
+def not_installed(purpose: str, extra: str) -> NotInstalled:
+    missing = f"{purpose} needs packages that are not installed"
+    return NotInstalled(f"{missing}: pip install 'posrec[{extra}]'")
 
 
-def imported(module: str, what: str, extra: str) -> Any:
-    """A module of an optional package; an error that names the extra where it is missing."""
+def imported(module: str, purpose: str, extra: str) -> Any:
+    """A module of an optional package; if it is missing, the error names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise not_installed(what, extra) from None
+        raise not_installed(purpose, extra) from None
 
 
 def first_line(error: Exception) -> str:
@@ -62,18 +58,18 @@ class RunStopped(RuntimeError):
 
 
 @contextmanager
-def warnings_hidden(*loggers: str) -> Iterator[None]:
-    """In the block, neither Python's warnings nor those that these loggers write are shown."""
-    found = [logging.getLogger(name) for name in loggers]
-    levels = [logger.level for logger in found]
-    for logger in found:
+def warnings_hidden(*names: str) -> Iterator[None]:
+    """In the block, neither warnings of Python nor of the loggers with these names are shown."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(found, levels, strict=True):
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 
 

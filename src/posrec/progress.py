@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from html import escape
-from types import TracebackType
 from typing import Any, Self
 
 from rich import progress as bars
@@ -19,8 +18,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.text import Text
 
-# Control characters (C0 but for tab and line feed, DEL and C1), and those that change the direction
-# of text.
+# Control characters (C0 except tab and line feed, DEL, C1), and changes of the text's direction.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -58,11 +56,9 @@ class TerminalConsole(Console):
     ) -> Iterator[Segment]:
         """Everything that is printed passes here; styles become control characters later."""
         for segment in super().render(renderable, options):
-            yield (
-                segment
-                if segment.control
-                else segment._replace(text=printable(segment.text))
-            )
+            if not segment.control:
+                segment = segment._replace(text=printable(segment.text))
+            yield segment
 
 
 class Progress:
@@ -78,9 +74,8 @@ class Progress:
         """`done` of `total`, in any unit; a new name of `work` starts a new bar."""
         now = time.monotonic()
         if self.next_line and now >= self.next_line:
-            self.message(
-                f"{work}: {done / (total or 1):.0%}{f', {note}' if note else ''}"
-            )
+            share = f"{work}: {done / (total or 1):.0%}"
+            self.message(f"{share}, {note}" if note else share)
         if now >= self.next_line:
             self.next_line = now + self.LINE_SECONDS
 
@@ -101,15 +96,15 @@ class TerminalProgress(Progress):
 
     def __init__(self) -> None:
         self.console = TerminalConsole(stderr=True, highlight=False)
-        columns = (
+        self.bars = bars.Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %"),
-        )
-        after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
-        disable = not self.console.is_terminal
-        self.bars = bars.Progress(
-            *columns, *after, console=self.console, transient=True, disable=disable
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
         )
         self.tasks: dict[str, TaskID] = {}
 
@@ -117,12 +112,7 @@ class TerminalProgress(Progress):
         self.bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bars.stop()
 
     def message(self, text: str) -> None:
@@ -169,7 +159,6 @@ def default_progress() -> Progress:
 
 def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
-    return (
-        ipython is not None
-        and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
-    )
+    if ipython is None:
+        return False
+    return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

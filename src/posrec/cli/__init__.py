@@ -83,17 +83,14 @@ class LiteralHelp(TyperCommand):
 
 
 def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
-    """Report Ctrl-C as RunStopped: Typer would exit without a message, and its older versions with
-    1."""
+    """Report Ctrl-C as RunStopped, because Typer would exit without a message."""
 
     @functools.wraps(command)
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
-            if (
-                command is serve.serve
-            ):  # Ctrl-C is how a server is stopped, and it has logged that it stopped
+            if command is serve.serve:  # it has logged that it stopped
                 raise typer.Exit(130) from None
             raise RunStopped("interrupted; nothing was left half-written") from None
 
@@ -141,24 +138,19 @@ def main() -> None:
     except RunStopped as error:
         fail(str(error), code=130)
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        fail(
-            f"{error.strerror or error}{where}; nothing was left half-written",
-            code=1,
-            of_one_process=True,
-        )
+        problem = error.strerror or str(error)
+        if error.filename:
+            problem += f": {error.filename}"
+        fail(f"{problem}; nothing was left half-written", code=1, of_one_process=True)
 
 
 def fail(message: str, code: int, of_one_process: bool = False) -> None:
     """Print an error and exit. All processes that torchrun starts find the same bad input, so only
-    the first of each machine reports it, unless the error is `of_one_process`."""
+    the first of each machine reports it, unless the error is `of_one_process`.
+    """
+    if of_one_process and "RANK" in os.environ:
+        message = f"process {os.environ['RANK']}: {message}"
     if of_one_process or os.environ.get("LOCAL_RANK", "0") == "0":
-        where = (
-            f"process {os.environ['RANK']}: "
-            if of_one_process and "RANK" in os.environ
-            else ""
-        )
-        error_console.print(
-            Text("error:", "bold red"), where + message, highlight=False, soft_wrap=True
-        )
+        mark = Text("error:", "bold red")
+        error_console.print(mark, message, highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -24,24 +24,15 @@ COLUMNS = {
 
 
 def encodings_table(rows: list[EncodingRow]) -> Group:
-    others = (
-        Column(heading, no_wrap=True) for heading in (*COLUMNS.values(), "A", "B")
-    )
-    table = Table(
-        Column("encoding", overflow="fold"),
-        *others,
-        box=None,
-        padding=(0, 1),
-        header_style="bold",
-    )
+    headings = (*COLUMNS.values(), "A", "B")
+    others = [Column(heading, no_wrap=True) for heading in headings]
+    encoding = Column("encoding", overflow="fold")
+    table = Table(encoding, *others, box=None, padding=(0, 1), header_style="bold")
     for row in rows:
-        dimensions = (
-            spans(row.analysis.forward.dimensions),
-            spans(row.analysis.backward.dimensions),
-        )
-        table.add_row(
-            row.label, *(cell(row, column) for column in COLUMNS), *dimensions
-        )
+        cells = [cell(row, column) for column in COLUMNS]
+        forward = spans(row.analysis.forward.dimensions)
+        backward = spans(row.analysis.backward.dimensions)
+        table.add_row(row.label, *cells, forward, backward)
     return Group(table, "", *notes(rows))
 
 
@@ -65,32 +56,25 @@ def yes_or_no(value: bool) -> str:
 def notes(rows: list[EncodingRow]) -> list[str]:
     first = rows[0].analysis
     lines = [
-        "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where the paper says "
-        f"nothing. Sessions of 1 to {first.max_length} clicks, d = {first.d}; learned encodings have "
-        "random tables, runs their own. A: dimensions that depend only on the position from the first click; B: only "
-        "on the position from the last click. Trivial: any values would fit. rpe adds nothing to the items; for its "
-        "bias see --theory."
+        "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where "
+        f"the paper says nothing. Sessions of 1 to {first.max_length} clicks, d = {first.d}; "
+        "learned encodings have random tables, runs their own. A: dimensions that depend only on "
+        "the position from the first click; B: only on the position from the last click. Trivial: "
+        "any values would fit. rpe adds nothing to the items; for its bias see --theory."
     ]
     for row in rows:
-        for column in differences(row.analysis, PAPER[row.encoding]):
-            source = PAPER[row.encoding].source
-            lines.append(
-                f"{row.label}: {reason(row.analysis, column)}. The paper ({source}) says otherwise."
-            )
+        paper = PAPER[row.encoding]
+        for column in differences(row.analysis, paper):
+            finding = f"{row.label}: {reason(row.analysis, column)}"
+            lines.append(f"{finding}. The paper ({paper.source}) says otherwise.")
     return lines
 
 
-def statements_table(worked: list[Statement]) -> Table:
-    table = Table(
-        "statement",
-        "holds",
-        "says",
-        "because",
-        box=None,
-        padding=(0, 1),
-        header_style="bold",
-    )
-    for one in worked:
-        mark = Text(yes_or_no(one.holds), "" if one.holds else "bold red")
-        table.add_row(one.name, mark, one.says, one.evidence)
+def statements_table(statements: list[Statement]) -> Table:
+    headings = ("statement", "holds", "says", "because")
+    table = Table(*headings, box=None, padding=(0, 1), header_style="bold")
+    for statement in statements:
+        style = "" if statement.holds else "bold red"
+        holds = Text(yes_or_no(statement.holds), style)
+        table.add_row(statement.name, holds, statement.says, statement.evidence)
     return table

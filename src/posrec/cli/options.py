@@ -15,13 +15,15 @@ LOCAL = "local"
 Engine = Annotated[
     str,
     Option(
-        help="local: in this process; ray: in the processes of a Ray cluster. Ray needs posrec[ray]."
+        help="local: in this process; ray: in the processes of a Ray cluster. "
+        "Ray needs posrec[ray]."
     ),
 ]
 Address = Annotated[
     str | None,
     Option(
-        help="The Ray cluster: HOST:PORT, ray://HOST:PORT or auto; without it, one is started on this machine."
+        help="The Ray cluster: HOST:PORT, ray://HOST:PORT or auto; "
+        "without it, one is started on this machine."
     ),
 ]
 Workers = Annotated[
@@ -49,12 +51,12 @@ Overwrite = Annotated[
     bool, Option("--overwrite", help="Replace the output file if it exists.")
 ]
 Device = Annotated[str, Option(help="auto, cpu or cuda")]
-# The callback sets the number before the command loads torch; the command itself has no use for the
-# value.
+# The callback sets the number before the command loads torch; the command does not use the value.
 Threads = Annotated[
     int | None,
     Option(
-        help="Threads to compute with on a CPU; if not given, all usable cores, or one for a small training.",
+        help="Threads to compute with on a CPU; if not given, all usable cores, "
+        "or one for a small training.",
         min=1,
         callback=use_threads,
     ),

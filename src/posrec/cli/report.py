@@ -9,13 +9,21 @@ from rich.table import Column, Table
 from typer import Argument, Option
 
 from posrec.cli.options import Json
-from posrec.cli.printing import console, say, show, warn
+from posrec.cli.printing import console, plain_table, right, say, show, warn
 from posrec.errors import plural
 
 if TYPE_CHECKING:
     from posrec.evaluation.click_through import ClickThrough, Group
 
 FIGURES_WIDTH = 60  # characters of a line before its plot
+SPLIT_BY = (
+    "Send the visitor's id as `split_by` with each request, "
+    "so that a visitor stays with one run."
+)
+OWN_VISITOR = (
+    "each counts as a visitor of its own, so the intervals are too narrow. "
+    "Send `visitor` with feedback."
+)
 
 
 def report(
@@ -24,7 +32,8 @@ def report(
     ),
     by: Literal["run", "day", "rank", "explored"] = Option(
         "run",
-        help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` and others.",
+        help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` "
+        "and others.",
     ),
     measure: Literal["clicks", "carts", "purchases", "value"] = Option(
         "clicks",
@@ -61,21 +70,19 @@ def report(
         runs = feedback.by("name")
         fingerprints = feedback.fingerprints()
         names = [heading(run.group, fingerprints[run.group]) for run in runs]
-        console.print(
-            runs_table(runs, names, {name: per_unit(name) for name in MEASURES})
-        )
+        titles = {name: per_unit(name) for name in MEASURES}
+        console.print(runs_table(runs, names, titles))
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
             if difference.visitors_of_both:
-                say(
-                    f"{plural(difference.visitors_of_both, 'visitor')} had answers of both. Send the visitor's id as "
-                    "`split_by` with each request, so that a visitor stays with one run."
-                )
+                visitors = plural(difference.visitors_of_both, "visitor")
+                say(f"{visitors} had answers of both. {SPLIT_BY}")
     else:
         groups = feedback.by(by)
         console.print(plot_table(groups, by, measure, per_unit(measure)))
-        for day in unusual_days(groups, measure) if by == "day" else []:
-            warn(f"warning: {day.sentence()}")
+        if by == "day":
+            for day in unusual_days(groups, measure):
+                warn(f"warning: {day.sentence()}")
     for note in notes(feedback):
         say(note)
 
@@ -84,16 +91,13 @@ def runs_table(
     runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]
 ) -> Table:
     """A column for each run. Rows of what nobody reports are left out."""
-    headings = (Column(name, justify="right") for name in names)
-    table = Table("", *headings, box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    reported = [name for name in titles if any(getattr(run, name) for run in runs)] or [
-        "clicks"
-    ]
+    headings = [Column(name, justify="right") for name in names]
+    table = plain_table("", *headings, padding=(0, 3, 0, 0))
+    reported = [name for name in titles if any(getattr(run, name) for run in runs)]
+    reported = reported or ["clicks"]
     for name in ("visitors", "answers", *reported):
-        table.add_row(
-            name,
-            *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs),
-        )
+        digits = 2 if name == "value" else 0
+        table.add_row(name, *(f"{getattr(run, name):,.{digits}f}" for run in runs))
     for name in reported:
         table.add_row(titles[name], *(str(run.ratios[name]) for run in runs))
     return table
@@ -106,29 +110,19 @@ def heading(run: str, fingerprints: Sequence[str]) -> str:
 
 def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:
     """A line for each group: its figure, and a plot of the figure and its interval."""
-    figures = (
-        Column(name, justify="right", no_wrap=True)
-        for name in ("visitors", "answers", title)
-    )
-    table = Table(
-        Column(by, no_wrap=True),
-        *figures,
-        Column(no_wrap=True),
-        box=None,
-        pad_edge=False,
-    )
+    name = Column(by, no_wrap=True)
+    figures = right("visitors", "answers", title)
+    table = plain_table(name, *figures, Column(no_wrap=True))
     width = min(max(console.width - FIGURES_WIDTH, 10), 40)
     ratios = [group.ratios[measure] for group in groups]
-    ends = [one.interval or (one.mean, one.mean) for one in ratios]
-    most = max(high for _, high in ends) or 1.0
-    for group, one, (low, high) in zip(groups, ratios, ends, strict=True):
-        start, middle, end = (
-            round(value / most * (width - 1)) for value in (low, one.mean, high)
-        )
-        line = f"|{' ' * start}{'-' * (middle - start)}o{'-' * (end - middle)}"
-        table.add_row(
-            group.group, f"{group.visitors:,}", f"{group.answers:,}", str(one), line
-        )
+    intervals = [ratio.interval or (ratio.mean, ratio.mean) for ratio in ratios]
+    most = max(high for _, high in intervals) or 1.0
+    for group, ratio, (low, high) in zip(groups, ratios, intervals, strict=True):
+        ends = (low, ratio.mean, high)
+        start, middle, end = (round(value / most * (width - 1)) for value in ends)
+        plot = f"|{' ' * start}{'-' * (middle - start)}o{'-' * (end - middle)}"
+        counts = (f"{group.visitors:,}", f"{group.answers:,}")
+        table.add_row(group.group, *counts, str(ratio), plot)
     return table
 
 
@@ -136,20 +130,15 @@ def notes(feedback: "ClickThrough") -> list[str]:
     """What was not counted, or makes the figures less certain than they look."""
     lines = []
     if feedback.unmatched:
-        lines.append(
-            f"Not counted: {feedback.unmatched:,} clicks, carts or purchases of items that were not shown."
-        )
+        events = f"{feedback.unmatched:,} clicks, carts or purchases"
+        lines.append(f"Not counted: {events} of items that were not shown.")
     if feedback.unsigned:
-        lines.append(
-            f"Not counted: {feedback.unsigned:,} rows of answers that the server did not give."
-        )
+        rows = f"{feedback.unsigned:,} rows"
+        lines.append(f"Not counted: {rows} of answers that the server did not give.")
     if feedback.without_visitor:
-        lines.append(
-            f"{plural(feedback.without_visitor, 'answer')} without a visitor or session: each counts as a visitor of "
-            "its own, so the intervals are too narrow. Send `visitor` with feedback."
-        )
+        answers = plural(feedback.without_visitor, "answer")
+        lines.append(f"{answers} without a visitor or session: {OWN_VISITOR}")
     if feedback.without_value and feedback.total().value:
-        lines.append(
-            f"{plural(feedback.without_value, 'purchase')} without a value count as 0."
-        )
+        purchases = plural(feedback.without_value, "purchase")
+        lines.append(f"{purchases} without a value count as 0.")
     return lines

@@ -1,8 +1,5 @@
 """`check_model`: the contract of all models, as checks for a model of your own.
 
-    from posrec.testing import check_model
-    from recency import RECENCY
-
     def test_recency() -> None:
         check_model(RECENCY)
 
@@ -14,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -47,14 +44,8 @@ TRAINING = {
     "dropout": 0.1,
     "protocol": "paper",
 }
-BATCH = [
-    [3],
-    [5, 5, 5],
-    [1, 2, 3, 4, 5, 6, 7, 8, 9],
-    [7, 8, 7, 8],
-    [37, 1],
-    [2, 30, 2, 11, 30],
-]
+LONG_SESSION = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+BATCH = [[3], [5, 5, 5], LONG_SESSION, [7, 8, 7, 8], [37, 1], [2, 30, 2, 11, 30]]
 NEVER_SEEN = (ITEMS + 1, ITEMS + 20, 1_000_000)
 
 
@@ -74,20 +65,19 @@ def check_model(spec: ModelSpec) -> None:
         try:
             check(spec)
         except AssertionError as error:
-            raise AssertionError(
-                f"{spec.model.__name__}: {check.__name__}: {error}"
-            ) from error
+            name = f"{spec.model.__name__}: {check.__name__}"
+            raise AssertionError(f"{name}: {error}") from error
 
 
 def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
     model = build(spec)
-    expect(model.items == ITEMS, "the model must keep the number of items as `items`")
-    expect(model.config.max_length >= 1, "the config must have max_length, at least 1")
-    found = scores(model, BATCH)
-    expect(
-        found.shape == (len(BATCH), ITEMS),
-        f"scores have the shape {tuple(found.shape)}, not [B, items]",
-    )
+    if model.items != ITEMS:
+        fail("the model must keep the number of items as `items`")
+    if model.config.max_length < 1:
+        fail("the config must have max_length, at least 1")
+    shape = tuple(scores(model, BATCH).shape)
+    if shape != (len(BATCH), ITEMS):
+        fail(f"scores have the shape {shape}, not [B, items]")
 
 
 def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
@@ -100,27 +90,18 @@ def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
         of_sessions = model.session_vectors(batch)
         of_items = model.item_vectors()
         for_training, table = model.vectors(batch)
-        expect(
-            len(of_items) == ITEMS,
-            f"item_vectors() has {len(of_items)} rows for {ITEMS} items",
-        )
-        expect(
-            of_sessions.shape == (len(BATCH), of_items.shape[1]),
-            "session and item vectors differ in width",
-        )
+        if len(of_items) != ITEMS:
+            fail(f"item_vectors() has {len(of_items)} rows for {ITEMS} items")
+        if of_sessions.shape != (len(BATCH), of_items.shape[1]):
+            fail("session and item vectors differ in width")
         if not model.has_own_items:
             product = of_sessions @ of_items.T
-            expect(
-                alike(model.scores(batch), product),
-                "scores(batch) is not the product of the vectors",
-            )
-        expect(
-            alike(for_training, of_sessions),
-            "vectors(batch) and session_vectors(batch) differ",
-        )
-        expect(
-            alike(table[:ITEMS], of_items), "vectors(batch) and item_vectors() differ"
-        )
+            if not alike(model.scores(batch), product):
+                fail("scores(batch) is not the product of the vectors")
+        if not alike(for_training, of_sessions):
+            fail("vectors(batch) and session_vectors(batch) differ")
+        if not alike(table[:ITEMS], of_items):
+            fail("vectors(batch) and item_vectors() differ")
 
 
 def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
@@ -131,49 +112,35 @@ def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
         return
     with torch.no_grad():
         sessions, table, own = model.batch_vectors(batch)
-        expect(
-            model.has_own_items == (own is not None),
-            "has_own_items and batch_vectors(batch) contradict each other",
-        )
+        if model.has_own_items != (own is not None):
+            fail("has_own_items and batch_vectors(batch) contradict each other")
         if own is None:
             return
-        assert own.products is not None, (
-            "batch_vectors(batch) must give the products of the own items, which a search needs"
-        )
+        if own.products is None:
+            fail("batch_vectors(batch) must give the products of the own items")
         products = sessions @ table[:ITEMS].T
-        found = model.scores(batch)
-        expect(
-            alike(found.logsumexp(1), torch.zeros(len(BATCH))),
-            "the probabilities of a session do not add up to 1",
-        )
+        log_probabilities = model.scores(batch)
+        if not alike(log_probabilities.logsumexp(1), torch.zeros(len(BATCH))):
+            fail("the probabilities of a session do not add up to 1")
         for row, session in enumerate(BATCH):
             is_item = own.items[row] > 0
-            numbers = sorted(own.items[row][is_item].tolist())
-            expect(
-                numbers == sorted(set(session)),
-                f"the own items of {session} are {numbers}",
-            )
+            items = own.items[row][is_item]
+            if sorted(items.tolist()) != sorted(set(session)):
+                fail(f"the own items of {session} are {items.tolist()}")
             others = [item - 1 for item in range(1, ITEMS + 1) if item not in session]
-            gap = (found - products)[row, others]
-            expect(
-                alike(gap, gap[:1].expand_as(gap)),
-                f"items that are not in {session} have another order",
-            )
-            z = products[row, own.items[row][is_item] - 1]
-            expect(
-                alike(own.products[row][is_item], z),
-                f"the products of the own items of {session} differ",
-            )
+            gap = (log_probabilities - products)[row, others]
+            if not alike(gap, gap[:1].expand_as(gap)):
+                fail(f"items that are not in {session} have another order")
+            if not alike(own.products[row][is_item], products[row, items - 1]):
+                fail(f"the products of the own items of {session} differ")
 
 
 def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:
     model = build(spec)
     together = scores(model, BATCH)
     for row, session in enumerate(BATCH):
-        expect(
-            alike(scores(model, [session])[0], together[row]),
-            f"{session} scores differently in a batch",
-        )
+        if not alike(scores(model, [session])[0], together[row]):
+            fail(f"{session} scores differently in a batch")
 
 
 def padding_changes_no_score(spec: ModelSpec) -> None:
@@ -181,19 +148,16 @@ def padding_changes_no_score(spec: ModelSpec) -> None:
     batch = SessionBatch.of(BATCH)
     expected = scores_of(model, batch)
     padded = SessionBatch(pad(batch.items, (0, 7)), batch.lengths)
-    expect(
-        alike(scores_of(model, padded), expected), "columns of padding changed a score"
-    )
+    if not alike(scores_of(model, padded), expected):
+        fail("columns of padding changed a score")
     roomy = replace(batch, capacity=sum(map(len, BATCH)) + 30)
-    expect(
-        alike(scores_of(model, roomy), expected), "a larger `capacity` changed a score"
-    )
+    if not alike(scores_of(model, roomy), expected):
+        fail("a larger `capacity` changed a score")
 
 
 def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
-    new_number = (
-        torch.randperm(ITEMS, generator=torch.Generator().manual_seed(3)) + 1
-    )  # of item i + 1
+    generator = torch.Generator().manual_seed(3)
+    new_number = torch.randperm(ITEMS, generator=generator) + 1  # of item i + 1
 
     def renumbered(sessions: Sequence[Sequence[int]]) -> list[list[int]]:
         return [new_number[torch.tensor(session) - 1].tolist() for session in sessions]
@@ -201,55 +165,42 @@ def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
     other = build(spec, renumbered(random_sessions()))
     if isinstance(other, SessionModel):
         sizes = (ITEMS, ITEMS + 1, -(-ITEMS // ROW_MULTIPLE) * ROW_MULTIPLE)
-        for table in (
-            one.data for one in other.parameters() if one.dim() and len(one) in sizes
-        ):
-            table[new_number - 1] = table[:ITEMS].clone()
-    found = scores(other, renumbered(BATCH))
+        for weight in other.parameters():
+            if weight.dim() and len(weight) in sizes:
+                weight.data[new_number - 1] = weight.data[:ITEMS].clone()
+    scores_of_other = scores(other, renumbered(BATCH))
     expected = scores(build(spec), BATCH)
-    expect(
-        alike(found[:, new_number - 1], expected),
-        "scores depend on how items are numbered",
-    )
+    if not alike(scores_of_other[:, new_number - 1], expected):
+        fail("scores depend on how items are numbered")
 
 
 def unknown_items_are_all_alike(spec: ModelSpec) -> None:
     model = build(spec)
     for template in ([None], [1, None], [None, 2], [1, None, 2, None, 3]):
-        found = scores(
-            model,
-            [[number or unknown for number in template] for unknown in NEVER_SEEN],
-        )
-        expect(
-            bool(found.isfinite().all()),
-            f"an unknown item in {template} gives scores that are not finite",
-        )
+        sessions = [[item or unknown for item in template] for unknown in NEVER_SEEN]
+        first, second, third = scores(model, sessions)
+        if not first.isfinite().all():
+            fail(f"an unknown item in {template} gives scores that are not finite")
         # Equal except for rounding: rows of a product may be summed in different orders.
-        expect(
-            alike(found[0], found[1]) and alike(found[0], found[2]),
-            "two unknown items score differently",
-        )
+        if not (alike(first, second) and alike(first, third)):
+            fail("two unknown items score differently")
 
 
 def extreme_sessions_score_finitely(spec: ModelSpec) -> None:
     model = build(spec)
     for session in ([4], [4] * 200, [1 + click * 7 % ITEMS for click in range(200)]):
-        finite = bool(scores(model, [session]).isfinite().all())
-        expect(
-            finite,
-            f"a session of {len(session)} clicks gives scores that are not finite",
-        )
+        if not scores(model, [session]).isfinite().all():
+            fail(f"a session of {len(session)} clicks gives scores that are not finite")
 
 
 def scoring_changes_nothing(spec: ModelSpec) -> None:
     model = build(spec)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    expect(
-        torch.equal(scores(model, BATCH), scores(model, BATCH)),
-        "the same sessions score differently again",
-    )
+    if not torch.equal(scores(model, BATCH), scores(model, BATCH)):
+        fail("the same sessions score differently again")
     for name, tensor in model.state_dict().items():
-        expect(torch.equal(before[name], tensor), f"scoring changed {name}")
+        if not torch.equal(before[name], tensor):
+            fail(f"scoring changed {name}")
 
 
 def a_step_can_be_captured(spec: ModelSpec) -> None:
@@ -270,21 +221,16 @@ def a_run_comes_back_from_disk_as_it_was(spec: ModelSpec) -> None:
                 built.append(self)
 
         data = small_dataset(Path(folder) / "data")
-        run, evaluation = fit_small(
-            replace(spec, model=Remembered), data, Path(folder) / "run"
-        )
+        remembered = replace(spec, model=Remembered)
+        run, evaluation = fit_small(remembered, data, Path(folder) / "run")
         opened = load_run(run.path, spec)
         trained = built[0].eval()
         sessions = [data.test.session(number).tolist() for number in range(10)]
-        expect(
-            torch.equal(scores(opened.model, sessions), scores(trained, sessions)),
-            "scores changed on disk",
-        )
+        if not torch.equal(scores(opened.model, sessions), scores(trained, sessions)):
+            fail("scores changed on disk")
         again = evaluate_run(opened, data, "cpu", SilentProgress())
-        expect(
-            torch.equal(again.ranks, evaluation.ranks),
-            "the test part is ranked differently",
-        )
+        if not torch.equal(again.ranks, evaluation.ranks):
+            fail("the test part is ranked differently")
 
 
 def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
@@ -294,12 +240,10 @@ def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
         for number, seed in enumerate((5, 5, 6)):
             run, _ = fit_small(spec, data, Path(folder) / f"run-{number}", seed=seed)
             weights.append(load_tensors(run.path / WEIGHTS)[0])
-        expect(
-            same(weights[0], weights[1]),
-            "two runs with the same seed have different weights",
-        )
-        problem = "another seed must change the weights of a trained model, and those of no counting model"
-        expect(same(weights[0], weights[2]) != spec.is_trained, problem)
+        if not same(weights[0], weights[1]):
+            fail("two runs with the same seed have different weights")
+        if same(weights[0], weights[2]) == spec.is_trained:
+            fail("another seed must change the weights of a trained model alone")
 
 
 CHECKS: tuple[Callable[[ModelSpec], None], ...] = (
@@ -318,34 +262,31 @@ CHECKS: tuple[Callable[[ModelSpec], None], ...] = (
 )
 
 
-def expect(fine: bool, problem: str) -> None:
-    if not fine:
-        raise AssertionError(problem)
+def fail(problem: str) -> NoReturn:
+    """Unlike `assert`, also under `python -O`."""
+    raise AssertionError(problem)
 
 
 def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Model:
-    """A small model that can score: it has counted some sessions, and has random weights, which are
-    larger than the initial ones of some models, whose scores would be too small to compare."""
+    """A small model that can score: it has counted sessions, and its random weights are large
+    enough for scores that can be compared.
+    """
     torch.manual_seed(2)
     model = spec.build(ITEMS, replace(spec.config(), **known_settings(spec, SMALL)))
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.3)
     sessions = counted or random_sessions()
-    ends = torch.tensor([0, *map(len, sessions)]).cumsum(0)
-    model.count(
-        torch.tensor(
-            [item for session in sessions for item in session], dtype=torch.int32
-        ),
-        ends,
-    )
+    offsets = torch.tensor([0, *map(len, sessions)]).cumsum(0)
+    items = [item for session in sessions for item in session]
+    model.count(torch.tensor(items, dtype=torch.int32), offsets)
     return model.eval()
 
 
 def known_settings(spec: ModelSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    known = {field.name for field in fields(spec.config)}
+    names = {field.name for field in fields(spec.config)}
     if spec.is_trained:
-        known |= {field.name for field in fields(Settings)}
-    return {name: value for name, value in settings.items() if name in known}
+        names |= {field.name for field in fields(Settings)}
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any) -> Any:
@@ -370,10 +311,8 @@ def step_without_values(model: SessionModel) -> None:
     encoded = model.batch_vectors(replace(batch, graph=model.build_graph(batch)))
     losses = losses_of(softmax_loss(ITEMS), encoded, samples + 1)
     losses.sum().backward()  # type: ignore[no-untyped-call]
-    expect(
-        losses.device.type == encoded.table.device.type == "meta",
-        "a tensor left the model's device",
-    )
+    if not (losses.device.type == encoded.table.device.type == "meta"):
+        fail("a tensor left the model's device")
 
 
 @torch.no_grad()
@@ -385,16 +324,16 @@ def scores(model: Model, sessions: Sequence[Sequence[int]]) -> Tensor:
     return scores_of(model, SessionBatch.of(sessions))
 
 
-def alike(one: Tensor, other: Tensor) -> bool:
+def alike(first: Tensor, second: Tensor) -> bool:
     """Equal except for rounding."""
-    return torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+    return torch.allclose(first, second, rtol=1e-4, atol=1e-5)
 
 
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     """Equal to the bit."""
-    return one.keys() == other.keys() and all(
-        torch.equal(one[name], other[name]) for name in one
-    )
+    if first.keys() != second.keys():
+        return False
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def random_sessions() -> list[list[int]]:

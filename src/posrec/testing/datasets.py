@@ -27,41 +27,37 @@ def small_dataset(
     begins with `prefix`.
     """
     draw = random.Random(seed)
-    parts: list[list[list[str]]] = []
-    for count, last in ((sessions, items), (sessions // 5, items + new_items)):
-        part = []
-        for _ in range(count):
-            session = [draw.randrange(last)]
-            for _ in range(draw.randrange(1, 7)):
-                session.append(
-                    (session[-1] + 1) % last
-                    if draw.random() < 0.8
-                    else draw.randrange(last)
-                )
-            part.append([f"{prefix}{item}" for item in session])
-        parts.append(part)
-    return write_dataset(folder, parts[0], parts[1])
+    train = [draw_session(draw, items, prefix) for _ in range(sessions)]
+    all_items = items + new_items
+    test = [draw_session(draw, all_items, prefix) for _ in range(sessions // 5)]
+    return write_dataset(folder, train, test)
+
+
+def draw_session(draw: random.Random, items: int, prefix: str) -> list[str]:
+    session = [draw.randrange(items)]
+    for _ in range(draw.randrange(1, 7)):
+        follows = draw.random() < 0.8
+        session.append((session[-1] + 1) % items if follows else draw.randrange(items))
+    return [f"{prefix}{item}" for item in session]
 
 
 def write_dataset(
     folder: Path, train: list[list[str]], test: list[list[str]], begins: int = 0
 ) -> PreparedDataset:
     """A prepared dataset of these sessions, as `posrec prepare` writes it. The first begins at the
-    time `begins`, each later one a millisecond after the one before."""
+    time `begins`, each later one a millisecond after the one before.
+    """
     numbers: dict[str, int] = {}
-    for item in (item for session in [*train, *test] for item in session):
-        numbers.setdefault(item, len(numbers) + 1)
     arrays: dict[str, npt.NDArray[Any]] = {}
-    for part, sessions, start in (
-        ("train", train, begins),
-        ("test", test, begins + len(train)),
-    ):
-        arrays[f"{part}_items"] = np.array(
-            [numbers[item] for session in sessions for item in session]
-        )
-        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, sessions)])
-        arrays[f"{part}_times"] = start + np.arange(len(sessions))
-    save_dataset(
-        folder, arrays, Vocabulary(list(numbers)), {"schema": SCHEMA, "steps": []}
-    )
+    start = begins
+    for split, sessions in (("train", train), ("test", test)):
+        items = [item for session in sessions for item in session]
+        for item in items:
+            numbers.setdefault(item, len(numbers) + 1)
+        arrays[f"{split}_items"] = np.array([numbers[item] for item in items])
+        arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, sessions)])
+        arrays[f"{split}_times"] = start + np.arange(len(sessions))
+        start += len(sessions)
+    manifest = {"schema": SCHEMA, "steps": []}
+    save_dataset(folder, arrays, Vocabulary(list(numbers)), manifest)
     return load(folder)

@@ -45,16 +45,20 @@ def diagnose() -> dict[str, Any]:
         if package["version"] is None
     ]
     if torch.version.cuda and not gpus:
-        built = f"torch was built for CUDA {torch.version.cuda}"
-        problems.append(f"{built} and sees no GPU; it computes on the CPU")
-    if threads > usable_cores():
-        cores = f"{usable_cores()} usable cores ({THREADS})"
-        problems.append(f"{threads} threads on {cores} are slow")
+        cuda = torch.version.cuda
+        problems.append(
+            f"torch was built for CUDA {cuda} and sees no GPU; it computes on the CPU"
+        )
+    cores = usable_cores()
+    if threads > cores:
+        problems.append(
+            f"{threads} threads on {cores} usable cores ({THREADS}) are slow"
+        )
     return {
         "posrec": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.machine()}",
-        "cores": usable_cores(),
+        "cores": cores,
         "threads": threads,
         "memory": machine_memory(),
         "free_disk": shutil.disk_usage(Path.cwd()).free,

@@ -22,8 +22,9 @@ class NotInstalled(InputError):
 
 
 def not_installed(purpose: str, extra: str) -> NotInstalled:
-    missing = f"{purpose} needs packages that are not installed"
-    return NotInstalled(f"{missing}: pip install 'posrec[{extra}]'")
+    return NotInstalled(
+        f"{purpose} needs packages that are not installed: pip install 'posrec[{extra}]'"
+    )
 
 
 def imported(module: str, purpose: str, extra: str) -> Any:

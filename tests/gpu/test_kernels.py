@@ -135,7 +135,7 @@ def test_causal_attention_by_distance(
         if not has_kernel:
             monkeypatch.setattr(session_reader, "has_kernel", lambda *_: False)
         result = (
-            layer(x, same, layer.project(y, backward, bias), clicks, packing)
+            layer(x, same, layer.project(y, backward, bias), clicks)
             * packing.used[:, None, None]
         )
         attending = [

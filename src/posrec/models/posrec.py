@@ -1,14 +1,10 @@
 """PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS
 2021), section 4.3.
 
-A session becomes a graph of its items (`nn/graph.py`). In the position-aware gated graph layer
-every node receives messages from its neighbours and from the anchors, Eq. (7)-(8); a bidirectional
-Transformer reads the nodes with their positional encoding, Eq. (9); the session's vector is the sum
-of the last item, the latest and the initial intention, Eq. (10); items are scored by their product
-with it, Eq. (11).
-
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
-"""
+A session becomes a graph of its items (`nn/graph.py`). A gated graph layer sends messages along its
+edges and from its anchors; a bidirectional Transformer reads the nodes with their positions. The
+session's vector is the sum of its last item, its latest and its initial intention, and items are
+scored by their product with it."""
 
 import math
 from dataclasses import dataclass
@@ -27,7 +23,7 @@ from posrec.nn.layers.gated_graph import GatedGraph, message_graph
 from posrec.nn.layers.transformer import TransformerLayer, apply_layers
 from posrec.nn.packing import Packing
 
-PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
+INTENTIONS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,15 @@ class PosRecConfig:
 
 
 class PosRec(SessionModel):
-    """A gated graph layer with anchors, then a Transformer with a positional encoding counted from
-    both ends."""
+    """Of B sessions of L slots (a node lives in the slot of its first click), with T nodes in all,
+    l clicks in a session, d dimensions and n items:
+
+    m_t  = sum of w_t't x_t' W_in  ||  sum of w_tt' x_t' W_out        Eq. (7)
+    x'_t = GRU(x_t, m_t)                                              Eq. (8)
+    H    = Transformer(X' + P)                                        Eq. (9)
+    h    = lambda0 X'_{l-1} + lambda1 H_{l-1} + lambda2 H_0           Eq. (10)
+    y    = softmax(X h), the loss is -log y of the next item          Eq. (11), (12)
+    """
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__(items, config)
@@ -93,7 +96,6 @@ class PosRec(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights as the setting `initialization` says; layer norms start as the identity."""
         if self.config.initialization == "uniform":
             self.draw_weights(1 / math.sqrt(self.config.d))
             return
@@ -109,35 +111,31 @@ class PosRec(SessionModel):
         graph, packing = self.graph_and_packing(batch)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
-        config = self.config
-        return (
-            config.lambda0 * last_item
-            + config.lambda1 * latest
-            + config.lambda2 * initial,
-            table,
-        )
+        return last_item + latest + initial, table
 
     def intentions(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors
-        x [T, d]."""
-        updated, hidden, bias = self.updated(batch, graph, packing, x)
+        """The three terms of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
+        updated, placed, bias = self.updated_nodes(batch, graph, packing, x)
         last_row = packing.row_at(graph.last(batch.lengths))
         first_row = packing.row_of_slot[:, 0]
-        read = apply_layers(
-            self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias
-        )  # Eq. (9), [2B, d]
+        rows = torch.cat([last_row, first_row])
+        # Eq. (9), of which only two rows of each session are read: [2B, d]
+        hidden = apply_layers(self.transformer, placed, rows, packing, bias)
         sessions = batch.items.shape[0]
-        return updated.index_select(0, last_row), read[:sessions], read[sessions:]
+        return (
+            self.config.lambda0 * updated.index_select(0, last_row),
+            self.config.lambda1 * hidden[:sessions],
+            self.config.lambda2 * hidden[sessions:],
+        )
 
-    def updated(
+    def updated_nodes(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """X' [T, d], Eq. (7), (8); X' plus its positional encoding, the Transformer's input; and
-        the attention's bias."""
+        """X' and X' + P, [T, d] each, and what the encoding adds to the attention's logits."""
         assert graph.weights is not None
-        updated = self.graph(x, graph.weights, packing)
+        updated = self.graph(x, graph.weights, packing)  # Eq. (7), (8)
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = slot.expand_as(batch.items)  # a node's earliest click
         backward = batch.lengths[:, None] - 1 - graph.latest  # and its latest
@@ -148,14 +146,9 @@ class PosRec(SessionModel):
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, [B, d] each; they add up to h."""
         graph, packing = self.graph_and_packing(batch)
-        vectors = self.intentions(
-            batch, graph, packing, self.embedding.look_up(packing.to_rows(batch.items))
-        )
-        weights = (self.config.lambda0, self.config.lambda1, self.config.lambda2)
-        return {
-            name: weight * vector
-            for name, weight, vector in zip(PARTS, weights, vectors, strict=True)
-        }
+        x = self.embedding.look_up(packing.to_rows(batch.items))
+        terms = self.intentions(batch, graph, packing, x)
+        return dict(zip(INTENTIONS, terms, strict=True))
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The attention weights of each intention in the last Transformer layer, the mean over
@@ -167,17 +160,14 @@ class PosRec(SessionModel):
             return {}
         graph, packing = self.graph_and_packing(batch)
         x = self.embedding.look_up(packing.to_rows(batch.items))
-        _, hidden, bias = self.updated(batch, graph, packing, x)
+        _, hidden, bias = self.updated_nodes(batch, graph, packing, x)
         for layer in self.transformer:
-            weights = (
-                cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)
-            )  # [B, L, L]
+            weights = cast(TransformerLayer, layer).attention(hidden, packing, bias)
             hidden = layer(hidden, packing, bias)
-        by_click = weights.gather(
-            2, graph.alias[:, None].expand_as(weights)
-        )  # [B, L, L], column: a click
+        by_node = weights.mean(1)  # [B, L, L], row: the query's node
+        by_click = by_node.gather(2, graph.alias[:, None].expand_as(by_node))
         session = torch.arange(batch.items.shape[0], device=batch.items.device)
         return {
-            PARTS[1]: by_click[session, graph.last(batch.lengths)],
-            PARTS[2]: by_click[:, 0],
+            INTENTIONS[1]: by_click[session, graph.last(batch.lengths)],
+            INTENTIONS[2]: by_click[:, 0],
         }

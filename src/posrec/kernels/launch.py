@@ -51,8 +51,8 @@ def threads(device: int) -> ThreadPoolExecutor:
 class TorchOperation:
     """`function` as the operation `name`.
 
-    Where neither autograd nor torch.compile needs it, the function is called directly: at the first
-    call of an operation torch imports its compiler, which takes two seconds."""
+    Unless autograd or torch.compile needs the operation, the function is called directly: at the
+    first call of an operation torch imports its compiler, which takes two seconds."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.function = function
@@ -61,8 +61,9 @@ class TorchOperation:
         self.register_autograd = self.known_to_torch.register_autograd
 
     def __call__(self, *arguments: Any) -> Any:
-        needed = torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()
-        return self.known_to_torch(*arguments) if needed else self.function(*arguments)
+        if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+            return self.known_to_torch(*arguments)
+        return self.function(*arguments)
 
 
 def operation(name: str) -> Callable[[Callable[..., Any]], TorchOperation]:

@@ -1,5 +1,5 @@
-"""Factor models without a user, trained with pairwise losses (`training/ranking_losses.py`): BPR-MF
-and FPMC."""
+"""BPR-MF and FPMC: factor models without a user, trained with pairwise losses
+(`training/ranking_losses.py`)."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class BPRMF(SessionModel):
         """w [B, d] and the item table, whose first n rows are H."""
         x, table = self.embedding.look_up_and_table(
             batch.items
-        )  # [B, L, d], zeros where there is no click
+        )  # [B, L, d], 0 in padding
         return x.sum(1) / batch.lengths[:, None], table
 
 
@@ -55,9 +55,8 @@ class FPMC(SessionModel):
     WWW 2010), without users.
 
     The tensor of transitions l -> i of user u is factorised into three pairs of vectors. Without a
-    user one pair is left, that of the last item and the next one: x_{l,i} = <v_i^{I,L}, v_l^{L,I}>.
-    An item has one vector as the last item and another as the next. Trained with S-BPR, the
-    pairwise loss over sequences."""
+    user one pair is left: x_{l,i} = <v_i^{I,L}, v_l^{L,I}>, of the vector of an item as the next
+    and of another as the last. Trained with S-BPR, the pairwise loss over sequences."""
 
     def __init__(self, items: int, config: FPMCConfig) -> None:
         super().__init__(items, config)
@@ -65,14 +64,12 @@ class FPMC(SessionModel):
         self.reached = ItemTable(items, config.d)  # v^{I,L}
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """v_l^{L,I} of the last clicks, [B, d]."""
+        """v_l^{L,I} of the last clicks."""
         last = batch.items.gather(1, (batch.lengths - 1)[:, None])[:, 0]
         return self.left.look_up(last)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d] and the table of the next items, whose first n rows are items."""
         return self.session_vectors(batch), self.reached.weight
 
     def item_vectors(self) -> Tensor:
-        """v^{I,L} [n, d]: row i is item i + 1."""
         return self.reached.vectors()

@@ -1,13 +1,9 @@
 """GC-SAN (Xu et al., "Graph Contextualized Self-Attention Network for Session-based
 Recommendation", IJCAI 2019).
 
-SR-GNN's gated graph layer, Eq. (1)-(2); then self-attention among the nodes of the session with a
-feed-forward, Eq. (3)-(4), stacked, Eq. (5)-(6). The session's vector is a weighted mean of the last
-item's vectors after and before attention, Eq. (7); items are scored by their product with it, Eq.
-(8).
-
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
-"""
+SR-GNN's gated graph layer, then self-attention among the nodes of the session. The session's vector
+is a weighted mean of the last item's vectors after and before attention. Shapes: B sessions of L
+slots (a node lives in the slot of its first click), T nodes in all, d dimensions."""
 
 import math
 from dataclasses import dataclass
@@ -52,11 +48,13 @@ class GCSANConfig:
 
 
 class SelfAttentionLayer(nn.Module):
-    """F = softmax(Q K^T / sqrt(d)) V, Eq. (3); E = W_2 relu(W_1 F) + F, Eq. (4). x [T, d] -> [T,
-    d].
+    """x [T, d] -> [T, d]; with `rows [R]` only these rows are computed after the attention, [R, d].
+
+    F = softmax(Q K^T / sqrt(d)) V, Eq. (3)
+    E = W_2 relu(W_1 F) + F, Eq. (4)
 
     Unlike a Transformer layer it has one head, no residual connection around the attention and no
-    layer norms. With `rows [R]` only these rows are computed after the attention, [R, d]."""
+    layer norms."""
 
     def __init__(self, d: int, dropout: float) -> None:
         super().__init__()
@@ -71,9 +69,8 @@ class SelfAttentionLayer(nn.Module):
         attended = self_attention(self.queries_keys_values(x), 1, packing)
         if rows is not None:
             attended = attended[rows]
-        mapped: Tensor = self.dropout(
-            self.second(functional.relu(self.first(attended)))
-        )
+        inner = functional.relu(self.first(attended))
+        mapped: Tensor = self.dropout(self.second(inner))
         return mapped + attended
 
 
@@ -93,16 +90,14 @@ class GCSAN(SessionModel):
         return message_graph(batch, self.config.anchors, normalize=True)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """S_f [B, d] and the item table, whose first n rows are the items."""
+        """S_f [B, d], whose products with the items are the scores, Eq. (8); the item table."""
         graph, packing = self.graph_and_packing(batch)
-        x, table = self.embedding.look_up_and_table(
-            packing.to_rows(batch.items)
-        )  # [T, d]
+        numbers = packing.to_rows(batch.items)
+        x, table = self.embedding.look_up_and_table(numbers)  # [T, d]
         assert graph.weights is not None
         nodes = self.graph(x, graph.weights, packing)  # H [T, d], Eq. (1), (2)
         last_row = packing.row_at(graph.last(batch.lengths))
-        weight = self.config.weight
-        attended = apply_layers(
-            self.attention, nodes, last_row, packing
-        )  # E^(k), Eq. (3)-(6)
+        # E^(k) of the stacked layers, Eq. (5), (6)
+        attended = apply_layers(self.attention, nodes, last_row, packing)
+        weight = self.config.weight  # Eq. (7)
         return weight * attended + (1 - weight) * nodes[last_row], table

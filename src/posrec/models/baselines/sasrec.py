@@ -1,15 +1,9 @@
 """SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018).
 
-Clicks with their positions, Eq. (1), go through Transformer layers in which every click attends to
-itself and to those before it, Eq. (2)-(5); each sublayer is x + dropout(sublayer(LayerNorm(x))).
-The last click's vector after a final layer norm is the session's; items are scored by its product
-with the item vectors, the table of the clicks, Eq. (6).
-
-Like every model here it is trained with the cross entropy over all items; its authors use one
-sampled negative.
-
-    B sessions of L clicks, T clicks in all, d dimensions, n items.
-"""
+Clicks with their positions go through Transformer layers in which every click attends to itself and
+to those before it; the last click's vector is the session's. Like every model here it is trained
+with the cross entropy over all items; its authors use one sampled negative. Shapes: B sessions of L
+clicks, T clicks in all, d dimensions."""
 
 import math
 from dataclasses import dataclass
@@ -53,13 +47,13 @@ class SASRecConfig:
 
 
 class SelfAttentionBlock(nn.Module):
-    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits, Eq.
-    (2).
+    """x [T, d] -> [T, d]; with `rows [R]` only these rows are computed after the attention, [R, d].
 
-    S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
+    Sublayers of the form x + dropout(sublayer(LayerNorm(x))), Eq. (5):
+    S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (2), (3)
     F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
 
-    With `rows [R]` only these rows are computed after the attention, [R, d].
+    where `bias` is [1 or B, 1 or heads, L, L].
     """
 
     def __init__(self, d: int, heads: int, dropout: float) -> None:
@@ -90,8 +84,7 @@ class SelfAttentionBlock(nn.Module):
             attended = attended[rows]
         x = x + self.dropout(attended)
         inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
-        x = x + self.dropout(self.second(inner))
-        return x
+        return x + self.dropout(self.second(inner))
 
 
 class SASRec(SessionModel):
@@ -110,26 +103,21 @@ class SASRec(SessionModel):
         )
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_weights(
-            1 / math.sqrt(config.d), config.spread
-        )  # as is usual; layer norms start as the identity
+        self.draw_weights(1 / math.sqrt(config.d), config.spread)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """The last click's F [B, d] and the item table, whose first n rows are the items."""
+        """The last click's F [B, d], whose products with the items are their scores, Eq. (6), and
+        the item table, which is that of the clicks."""
         packing = batch.packing or pack(batch.mask, batch.capacity)
-        clicked, table = self.embedding.look_up_and_table(
-            packing.to_rows(batch.items)
-        )  # [T, d]
+        numbers = packing.to_rows(batch.items)
+        clicked, table = self.embedding.look_up_and_table(numbers)  # [T, d]
         position = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = position.expand_as(batch.items)
         positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
         scale = math.sqrt(self.config.d) if self.config.scaled else 1.0
-        hidden = self.dropout(
-            scale * clicked + packing.to_rows(self.encoding(*positions))
-        )  # Eq. (1)
-
+        placed = scale * clicked + packing.to_rows(self.encoding(*positions))  # Eq. (1)
+        hidden = self.dropout(placed)
         bias = attention_bias(self.encoding, *positions)
         last_row = packing.row_at(batch.lengths - 1)
-        return self.norm(
-            apply_layers(self.layers, hidden, last_row, packing, bias)
-        ), table  # Eq. (2)-(5)
+        last_click = apply_layers(self.layers, hidden, last_row, packing, bias)
+        return self.norm(last_click), table

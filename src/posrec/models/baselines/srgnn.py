@@ -2,12 +2,8 @@
 
 A session becomes a graph of its items; the weights of a node's outgoing edges, and of its incoming
 edges, are divided by their sum. A gated graph layer sends messages along the edges in both
-directions, Eq. (1)-(5). Attention with the last item as the query weighs the clicks, and their
-weighted sum is the session's global vector, Eq. (6); a linear map of it and the last item's vector
-is the session's vector, Eq. (7); items are scored by their product with it, Eq. (8).
-
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
-"""
+directions, and attention from the last item weighs the clicks. Shapes: B sessions of L slots (a
+node lives in the slot of its first click), T nodes in all, d dimensions."""
 
 import math
 from dataclasses import dataclass
@@ -42,16 +38,13 @@ class SRGNNConfig:
 
 
 class SRGNN(SessionModel):
-    """A gated graph layer over the session graph, with attention from the last item to all clicks."""
-
     def __init__(self, items: int, config: SRGNNConfig) -> None:
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
-        self.ask = nn.Linear(
-            d, 2 * d
-        )  # W_1 for the last item and W_2 for every click, in one product
+        # W_1 for the last item and W_2 for every click, in one product
+        self.ask = nn.Linear(d, 2 * d)
         self.weigh = nn.Parameter(torch.empty(d))  # q
         self.join = nn.Linear(2 * d, d)  # W_3
         self.draw_weights(1 / math.sqrt(config.d))  # as in the authors' code
@@ -60,11 +53,11 @@ class SRGNN(SessionModel):
         return message_graph(batch, self.config.anchors, normalize=True)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """s_h [B, d] and the item table, whose first n rows are the items."""
+        """s_h [B, d], Eq. (7), whose products with the items are their scores, Eq. (8), and the
+        item table."""
         graph, packing = self.graph_and_packing(batch)
-        nodes, table = self.embedding.look_up_and_table(
-            packing.to_rows(batch.items)
-        )  # [T, d]
+        numbers = packing.to_rows(batch.items)
+        nodes, table = self.embedding.look_up_and_table(numbers)  # [T, d]
         assert graph.weights is not None
         last = graph.last(batch.lengths)
         for _ in range(self.config.steps):
@@ -73,13 +66,10 @@ class SRGNN(SessionModel):
         last_row = packing.row_at(last)
         last_item = nodes[last_row]  # s_l [B, d]
         query, key = self.ask(nodes).chunk(2, dim=1)  # [T, d] each
-        match = torch.sigmoid(
-            packing.to_slots(key) + query[last_row][:, None]
-        )  # [B, L, d]
+        match = torch.sigmoid(packing.to_slots(key) + query[last_row][:, None])
         weight = (match * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
-        session = (weight[..., None] * packing.to_slots(nodes)).sum(
-            1
-        )  # s_g [B, d], Eq. (6)
+        weighted = weight[..., None] * packing.to_slots(nodes)  # [B, L, d]
+        session = weighted.sum(1)  # s_g [B, d], Eq. (6)
         return self.join(torch.cat([last_item, session], dim=1)), table
 
 

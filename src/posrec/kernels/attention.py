@@ -72,21 +72,20 @@ def attention_kernel(
     """A program computes one head of one session; those after the last session, the unused rows."""
     session = tl.program_id(0)
     head = tl.program_id(1)
+    heads = tl.num_programs(1)
     begin = tl.load(begins + session)
     position = tl.arange(0, L)
     column = tl.arange(0, HEAD)
     in_head = column[None, :] < head_width
     column = head * head_width + column
     if session == sessions:  # the unused rows
+        nothing = tl.zeros([L, HEAD], tl.float32)
         for start in range(begin, capacity, L):
             row = start + position
+            unused = (row[:, None] < capacity) & in_head
             for asker in tl.static_range(ASKERS):
-                where = attended + (row[:, None] * ASKERS + asker) * d + column[None, :]
-                tl.store(
-                    where,
-                    tl.zeros([L, HEAD], tl.float32),
-                    mask=(row[:, None] < capacity) & in_head,
-                )
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                tl.store(attended + result, nothing, mask=unused)
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
@@ -97,13 +96,9 @@ def attention_kernel(
             k = tl.load(key_of_row, mask=inside, other=0.0)
             v = tl.load(key_of_row + d, mask=inside, other=0.0)
             for asker in tl.static_range(ASKERS):
-                asking = (
-                    queries + row[:, None] * query_stride + asker * d + column[None, :]
-                )
-                q = tl.load(asking, mask=inside, other=0.0)
-                pairs = distances(
-                    row, asker, head, ASKERS, tl.num_programs(1), width, L
-                )
+                asking = row[:, None] * query_stride + asker * d + column[None, :]
+                q = tl.load(queries + asking, mask=inside, other=0.0)
+                pairs = distances(row, asker, head, ASKERS, heads, width, L)
                 weights = attend(
                     q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L
                 )
@@ -114,12 +109,9 @@ def attention_kernel(
                 if NEAR:
                     earlier = (position[None, :] <= position[:, None]) & there[:, None]
                     tl.store(by_distance + pairs, weights, mask=earlier)
-                result = tl.dot(weights, v, input_precision=PRECISION)
-                tl.store(
-                    attended + (row[:, None] * ASKERS + asker) * d + column[None, :],
-                    result,
-                    mask=inside,
-                )
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                sums = tl.dot(weights, v, input_precision=PRECISION)
+                tl.store(attended + result, sums, mask=inside)
 
 
 @triton.jit(do_not_specialize=["sessions", "capacity", "width"])
@@ -132,6 +124,7 @@ def attention_backward_kernel(
 ):  # fmt: skip
     session = tl.program_id(0)
     head = tl.program_id(1)
+    heads = tl.num_programs(1)
     begin = tl.load(begins + session)
     position = tl.arange(0, L)
     column = tl.arange(0, HEAD)
@@ -143,13 +136,8 @@ def attention_backward_kernel(
             row = start + position
             unused = (row[:, None] < capacity) & in_head
             for asker in tl.static_range(ASKERS):
-                tl.store(
-                    grad_queries
-                    + (row[:, None] * ASKERS + asker) * d
-                    + column[None, :],
-                    nothing,
-                    mask=unused,
-                )
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                tl.store(grad_queries + result, nothing, mask=unused)
             where = grad_keys_values + row[:, None] * (2 * d) + column[None, :]
             tl.store(where, nothing, mask=unused)
             tl.store(where + d, nothing, mask=unused)
@@ -170,9 +158,7 @@ def attention_backward_kernel(
                 q = tl.load(queries + asking, mask=inside, other=0.0)
                 result = (row[:, None] * ASKERS + asker) * d + column[None, :]
                 grad_result = tl.load(gradient + result, mask=inside, other=0.0)
-                pairs = distances(
-                    row, asker, head, ASKERS, tl.num_programs(1), width, L
-                )
+                pairs = distances(row, asker, head, ASKERS, heads, width, L)
                 weights = attend(
                     q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L
                 )

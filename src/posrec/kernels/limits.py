@@ -34,8 +34,7 @@ def may_round() -> bool:
 
 def precision() -> str:
     """The precision of products inside a kernel, by Triton's name. Three products of rounded parts
-    have nearly all bits of single precision; a kernel with products of single precision itself
-    takes tens of seconds to compile."""
+    have nearly all bits of single precision, which itself takes tens of seconds to compile."""
     return "tf32" if may_round() else "tf32x3"
 
 

@@ -20,12 +20,23 @@ from posrec.nn.items.item_table import ItemTable
 from posrec.nn.items.own_items import OwnItems
 from posrec.nn.packing import Packing, pack
 
+# Settings that many models declare alike.
+ITEM_WIDTH: dict[str, Any] = {
+    "meaning": "width of item vectors",
+    "at_least": 1,
+    "tune": (50, 64, 100, 128, 200),
+}
+CLICKS_READ: dict[str, Any] = {
+    "meaning": "how many of a session's latest clicks are read",
+    "at_least": 1,
+}
+DROPOUT: dict[str, Any] = {"between": (0, 1), "tune": (0.0, 0.1, 0.2, 0.3, 0.5)}
+
 
 class Model(nn.Module):
     """The base class of both kinds of models: it scores all items for a batch of sessions."""
 
-    # Whether `SessionModel.batch_vectors` returns a term for the session's own items. Scores are
-    # then log probabilities.
+    # Whether there is a term for the session's own items. Scores are then log probabilities.
     has_own_items = False
     # Whether what is computed at a click depends on the clicks up to it alone, so that one pass
     # over a session gives the vectors of all its prefixes (`SessionBatch.every_click`).
@@ -39,36 +50,30 @@ class Model(nn.Module):
 
     @property
     def stride(self) -> int:
-        """What is read of a session longer than `max_length` begins at a multiple of this many
-        clicks. A causal model reads overlapping windows of such a session, each of them once."""
+        """A causal model reads a session longer than `max_length` in overlapping windows, each of
+        them once. They begin at multiples of the stride."""
         return max(1, self.config.max_length // 2) if self.is_causal else 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         """Called once, before training or in place of it, with the training sessions, oldest first:
-        session s is `items[offsets[s] : offsets[s + 1]]`.
-
-        Args:
-            items: [N] clicks. A part of a dataset shares this array with the whole dataset: clicks
-                before `offsets[0]` and after `offsets[-1]` do not belong to the training sessions.
-            offsets: [S + 1] where each session begins.
-        """
+        session s is `items[offsets[s] : offsets[s + 1]]`. A part of a dataset shares `items [N]`
+        with the whole: clicks before `offsets[0]` and after `offsets[-1]` do not belong to it."""
 
     def scores(self, batch: SessionBatch) -> Tensor:
         """The scores of all items, [B, n]: column i is item i + 1."""
         raise NotImplementedError
 
     def saved_weights(self) -> dict[str, Tensor]:
-        """The weights that a run holds: what scoring needs, without what only training needs."""
+        """The weights that a run holds: what scoring needs, and not what only training needs."""
         return self.state_dict()
 
     def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
-        """Continue the training from `saved_weights`: called after `count`, so that a model that
-        saves something else than its parameters can compute them from it."""
+        """Continue the training from `saved_weights`. Called after `count`, so that a model can
+        compute its parameters from what it saves instead."""
         self.load_state_dict(weights)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a
-        score by them."""
+        """The terms of the session vector by name, [B, d] each, if it is a sum."""
         return {}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
@@ -87,10 +92,10 @@ class BatchVectors(NamedTuple):
 class SessionModel(Model):
     """The base class of trained models. A subclass implements `session_vectors`, or `vectors`.
 
-    A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for
-    the scores, keeps it in `self.embedding` and implements `vectors`: the table's gradient is then
-    computed in one tensor instead of two that have to be added. A model with a term for the
-    session's own items implements `batch_vectors`, and `vectors` as its first two results."""
+    A model that uses one table of item vectors for the clicks and for the scores keeps it in
+    `self.embedding` and implements `vectors`: both uses then add to one gradient. A model with a
+    term for the session's own items implements `batch_vectors`, and `vectors` as its first two
+    results."""
 
     embedding: ItemTable
 
@@ -104,8 +109,7 @@ class SessionModel(Model):
             )
 
     def describe(self, attributes: AttributeTable) -> None:
-        """Called before training with the attributes of the items, if the setting `attributes` of
-        the model's config names some."""
+        """Called before training with the attributes that the setting `attributes` names."""
         raise NotImplementedError
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
@@ -172,10 +176,8 @@ class SessionModel(Model):
                     nn.init.zeros_(parameter)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
-        """The session graphs of a batch, if the model reads graphs.
-
-        They do not depend on the weights, so training builds them for many batches at once.
-        """
+        """The session graphs of a batch, if the model reads graphs. They do not depend on the
+        weights, so training builds them for many batches at once."""
         return None
 
     def graph_and_packing(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:

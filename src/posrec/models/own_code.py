@@ -63,11 +63,8 @@ def require_file(name: str, option: str) -> None:
 def load_named(
     name: str, option: str, accepts: Callable[[Any], bool], kind: str
 ) -> Any:
-    """The object called `name`; imports its file or module, which runs its code.
-
-    `option` is what messages call the place where the name was given, e.g. "--model"; `kind` says
-    what the object must be, as `accepts` decides.
-    """
+    """The object called `name`; imports its file or module, which runs its code. For messages,
+    `option` is where the name was given, e.g. "--model", and `kind` what the object must be."""
     require_file(name, option)
     source, _, variable = resolved(name).rpartition(":")
     try:
@@ -106,8 +103,7 @@ def described(loaded: object) -> str:
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import a file under a name of its own, so that it may have the same name as an installed
-    module or another file."""
+    """Import a file under a name that no installed module and no other file has."""
     name = f"posrec_own_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
     spec = spec_from_file_location(name, file)
     assert spec is not None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -31,9 +31,7 @@ class PosRecConfig:
     """The paper's settings; those that it does not give are the best ones measured
     (docs/performance.md)."""
 
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     encoding: str = setting("ldpe", ENCODING, tune=("ldpe", "dpe", "lrpe", "none"))
     anchors: bool = setting(
         True,
@@ -49,12 +47,7 @@ class PosRecConfig:
     feed_forward: int = setting(
         4, "width of the Transformer's feed-forward, in d", at_least=1
     )
-    dropout: float = setting(
-        0.0,
-        "dropout in the Transformer",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
+    dropout: float = setting(0.0, "dropout in the Transformer", **DROPOUT)
     initialization: str = setting(
         "uniform",
         "`uniform` in +-1/sqrt(d), or `normal` with standard deviation 0.1",
@@ -65,20 +58,17 @@ class PosRecConfig:
     lambda2: float = setting(
         1.0, "weight of the initial intention", tune=(0.25, 0.5, 1.0, 2.0)
     )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class PosRec(SessionModel):
-    """Of B sessions of L slots (a node lives in the slot of its first click), with T nodes in all,
-    l clicks in a session, d dimensions and n items:
+    """For B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d
+    dimensions and n items; l is the length of a session:
 
-    m_t  = sum of w_t't x_t' W_in  ||  sum of w_tt' x_t' W_out        Eq. (7)
-    x'_t = GRU(x_t, m_t)                                              Eq. (8)
-    H    = Transformer(X' + P)                                        Eq. (9)
-    h    = lambda0 X'_{l-1} + lambda1 H_{l-1} + lambda2 H_0           Eq. (10)
-    y    = softmax(X h), the loss is -log y of the next item          Eq. (11), (12)
+        X' = the gated graph layer of X                          Eq. (7), (8): gated_graph.py
+        H  = Transformer(X' + P)                                 Eq. (9)
+        h  = lambda0 X'_{l-1} + lambda1 H_{l-1} + lambda2 H_0    Eq. (10)
+        y  = softmax(X h), with the loss -log y of the next item Eq. (11), (12)
     """
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
@@ -151,20 +141,18 @@ class PosRec(SessionModel):
         return dict(zip(INTENTIONS, terms, strict=True))
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of each intention in the last Transformer layer, the mean over
-        heads, [B, L] each; none without a layer.
-
-        Clicks on the same item share a node, and each of them has the node's weight.
-        """
+        """The attention of both intentions in the last Transformer layer, the mean over heads,
+        [B, L] each; none without a layer. Clicks on the same item all have their node's weight."""
         if not self.transformer:
             return {}
         graph, packing = self.graph_and_packing(batch)
         x = self.embedding.look_up(packing.to_rows(batch.items))
         _, hidden, bias = self.updated_nodes(batch, graph, packing, x)
-        for layer in self.transformer:
-            weights = cast(TransformerLayer, layer).attention(hidden, packing, bias)
+        *layers, last = (cast(TransformerLayer, layer) for layer in self.transformer)
+        for layer in layers:
             hidden = layer(hidden, packing, bias)
-        by_node = weights.mean(1)  # [B, L, L], row: the query's node
+        weights = last.attention(hidden, packing, bias)  # [B, heads, L, L]
+        by_node = weights.mean(1)
         by_click = by_node.gather(2, graph.alias[:, None].expand_as(by_node))
         session = torch.arange(batch.items.shape[0], device=batch.items.device)
         return {

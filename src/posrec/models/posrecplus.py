@@ -1,9 +1,8 @@
 """posrec-plus: PosRec's dual positions and its two intentions, read in one pass over a session, and
 what has been learnt since: smoothed item vectors, cosines, trends, and a term for repeated clicks.
 
-`PosRecPlus` states the equations; `session_reader.py` has those of the intentions, and `RepeatPart`
-those of repeats. Shapes: T clicks of B sessions, Q clicks at which vectors are asked for, W
-distances between clicks, d dimensions, n items."""
+Shapes: T clicks of B sessions, Q clicks at which vectors are asked for, W distances between clicks,
+d dimensions, n items."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from posrec.encodings.schemes import learned_table, look_up
 from posrec.models.base import BatchVectors, SessionModel
 from posrec.models.posrec import INTENTIONS
 from posrec.models.seen_clicks import every_click, last_clicks, returns
-from posrec.models.session_reader import MOST_CLICKS, Clicks, SessionReader
+from posrec.models.session_reader import MOST_CLICKS, Clicks, SessionReader, Terms
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.attribute_vectors import AttributeTable, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
@@ -98,7 +97,7 @@ class PosRecPlusConfig:
 
 
 class RepeatPart(nn.Module):
-    """How likely each of the items clicked so far is clicked again: rho, delta and the gate.
+    """How likely each of the items clicked so far is clicked again.
 
     At click i, for each click j <= i that is the latest on its item, with f the position of the
     first click on the item and c the number of clicks on it, both as they are at click j:
@@ -156,7 +155,8 @@ class RepeatPart(nn.Module):
         distance = torch.arange(clicks.asked.seen_rows.shape[1], device=x.device)
         of_distance = look_up(self.backward_position, distance)
         of_seen = clicks.asked.at_seen(of_click)
-        return (of_seen + self.of_session(h)[:, None] + of_distance).relu()
+        units: Tensor = of_seen + self.of_session(h)[:, None] + of_distance
+        return units.relu()
 
     def two_numbers(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so
@@ -171,11 +171,11 @@ class RepeatPart(nn.Module):
 class PosRecPlus(SessionModel):
     """With x_j the row of X of click j's item, the j-th of its session from 0 on:
 
-        E    = id vectors, plus those of the attributes    `nn/items/attribute_vectors.py`
-        X    = E + smoothing A E                           A: co-clicks, `nn/items/coclicks.py`
-        h_i  = the intentions at click i, from x_j, j <= i `session_reader.py`, Eq. (7)-(10)
-        z_i  = scale cos(h_i, X) + trend                   for Eq. (11); `nn/items/trends.py`
-        p    = g_repeat r + g_explore e                    `nn/items/own_items.py`, `RepeatPart`
+        E   = id vectors, plus those of the attributes     `nn/items/attribute_vectors.py`
+        X   = E + smoothing A E                            A: co-clicks, `nn/items/coclicks.py`
+        h_i = the intentions at click i, from x_j, j <= i  Eq. (7)-(10), `session_reader.py`
+        z_i = scale cos(h_i, X) + trend                    for Eq. (11), `nn/items/trends.py`
+        p   = g_repeat r + g_explore e                     `RepeatPart`, `nn/items/own_items.py`
 
     The loss is -log p of the next item, at every click of a session.
     """
@@ -277,7 +277,7 @@ class PosRecPlus(SessionModel):
 
     def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
         sessions, smoothed, own_items = self.unscaled_vectors(batch)
-        table = self.with_trend(self.scored(smoothed), batch)
+        table = self.with_trend(self.scored(smoothed), batch.when)
         return BatchVectors(sessions, table, own_items)
 
     def sessions_and_own_items(
@@ -287,25 +287,24 @@ class PosRecPlus(SessionModel):
         return sessions, own_items
 
     def unscaled_vectors(self, batch: SessionBatch) -> BatchVectors:
-        """As `batch_vectors`, with the table X as it is: scaling every row takes longer than
-        reading a few sessions."""
+        """As `batch_vectors`, with X as it is: scaling every row takes longer than reading a few
+        sessions."""
         clicks = self.clicks_of(batch)
         smoothed = self.smoothed(self.training)
         x, table = look_up_and_table(smoothed, clicks.numbers, self.items)
-        read = self.reader(self.item_dropout(x), clicks)
-        h = sum_of(read.terms)
+        hidden, terms = self.reader(self.item_dropout(x), clicks)
+        h = sum_of(terms)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
         if self.trends is not None:
             sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
         if self.repeat is None:
-            return BatchVectors(sessions, table, None)
-        dropped = (self.repeat_dropout(vectors) for vectors in (x, read.hidden, h))
+            return BatchVectors(sessions, table)
+        dropped = (self.repeat_dropout(vectors) for vectors in (x, hidden, h))
         own_items = self.repeat(clicks, *dropped)
         if not batch.every_click:
             rows = (clicks.numbers - 1).clamp(min=0)
-            vectors = clicks.asked.at_seen(
-                self.with_trend(self.scored(x), batch, rows)
-            )  # [Q, W, d] of the items clicked so far
+            vectors = self.with_trend(self.scored(x), batch.when, rows)  # [T, d]
+            vectors = clicks.asked.at_seen(vectors)  # [Q, W, d]
             products = (sessions[:, None] * vectors).sum(2)
             own_items = replace(own_items, products=products)
         return BatchVectors(sessions, table, own_items)
@@ -327,21 +326,17 @@ class PosRecPlus(SessionModel):
         return look_up_and_table(self.smoothed(), clicks.numbers, self.items)[0]
 
     def with_trend(
-        self,
-        vectors: Tensor,
-        batch: SessionBatch | None = None,
-        rows: Tensor | None = None,
+        self, vectors: Tensor, when: Tensor | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """Vectors of all items, or of `rows` of the table, with the columns of the trend."""
         if self.trends is None:
             return vectors
-        when = None if batch is None else batch.when
         return torch.cat([vectors, self.trends.of_items(when, rows)], 1)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         clicks = self.clicks_of(batch)
-        terms = self.reader(self.input_vectors(clicks), clicks).terms
+        _, terms = self.reader(self.input_vectors(clicks), clicks)
         length = sum_of(terms).norm(dim=-1, keepdim=True)
         scale = torch.ones_like(length)
         if self.config.cosine:
@@ -357,8 +352,8 @@ class PosRecPlus(SessionModel):
         return parts
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention of the latest and the initial intention in the last Transformer layer, and
-        r of the repeat part, at the latest click on each item; [B, L] each."""
+        """The attention of both intentions in the last Transformer layer, and r of the repeat part,
+        at the latest click on each item; [B, L] each."""
         clicks = self.clicks_of(batch)
         attention = self.reader.attention(self.input_vectors(clicks), clicks)
         own_items = self.sessions_and_own_items(batch)[1]
@@ -372,7 +367,7 @@ class PosRecPlus(SessionModel):
         return attention
 
 
-def sum_of(terms: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def sum_of(terms: Terms) -> Tensor:
     """h [Q, d], Eq. (10)."""
     last_item, latest, initial = terms
     return last_item + latest + initial

@@ -82,8 +82,7 @@ class ModelSpec:
             raise InputError(str(error)) from None
 
 
-# What `posrec tune` searches of the training, unless a spec names something else. Every space
-# contains the defaults.
+# What `posrec tune` searches of the training by default. Every space contains the defaults.
 TRAINING: dict[str, Range | Choices] = {
     "learning_rate": Range(3e-4, 1e-2),
     "batch_size": (100, 128, 256, 512),
@@ -191,8 +190,8 @@ MODELS: dict[str, ModelSpec] = {
 
 
 def find_spec(model: str | ModelSpec) -> ModelSpec:
-    """The spec of a model that is given by its name in the registry, as my_model.py:MY_SPEC (whose
-    code this runs), or as the spec itself."""
+    """The spec of a model: a name of the registry, my_model.py:MY_SPEC (whose code this runs), or
+    the spec itself."""
     if isinstance(model, ModelSpec):
         return model
     if is_own(model):
@@ -222,8 +221,7 @@ def model_name(model: str | ModelSpec) -> str:
 
 
 def short_name(model: str | ModelSpec) -> str:
-    """What tables call a model: my_model.py:MINE is called MINE, and a spec that has no name by its
-    class."""
+    """What tables call a model: MINE of my_model.py:MINE; the class of a spec without a name."""
     if isinstance(model, str):
         return model.rpartition(":")[2]
     name = model_name(model)
@@ -231,13 +229,8 @@ def short_name(model: str | ModelSpec) -> str:
 
 
 def find_encoding(encoding: Any) -> Any:
-    """An encoding of a user's own as an OwnEncoding, which a model's config holds like a name;
-    names stay as they are.
-
-    Args:
-        encoding: a name of `posrec encodings`; `"my_encoding.py:NAME"` or `"module:NAME"`; a
-            function, a module or a module class.
-    """
+    """An encoding of a user's own, given as `my_encoding.py:NAME`, a function, a module or a module
+    class, as an OwnEncoding, which a config holds like a name; names stay as they are."""
     if isinstance(encoding, OwnEncoding):
         return encoding
     if isinstance(encoding, str):

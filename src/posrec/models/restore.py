@@ -27,12 +27,8 @@ def restore_model(
     settings: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
 ) -> Model:
-    """The model for items 1..items with these weights or counts, in evaluation mode.
-
-    Settings that the model does not have are ignored, and it takes its defaults for those that are
-    missing. Raises an InputError if the model refuses a setting, and WrongWeights if the weights do
-    not fit the settings.
-    """
+    """The model for items 1..items with these weights or counts, in evaluation mode. Settings that
+    it does not have are ignored, and it takes its defaults for those that are missing."""
     names = {field.name for field in fields(spec.config)}
     settings = {name: value for name, value in settings.items() if name in names}
     try:

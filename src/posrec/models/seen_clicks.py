@@ -1,5 +1,5 @@
 """SeenClicks: the clicks that a click can see, itself and those before it, by their distance; and
-Returns: earlier and later clicks on the same item.
+Returns: the other clicks on its item.
 
 Clicks are rows of a packing, one session after the other, so the click at distance k before row t
 is row t - k."""
@@ -17,11 +17,9 @@ from posrec.nn.packing import Packing
 class SeenClicks:
     """What Q clicks see; W is the number of distances, at least the clicks of any session."""
 
-    row: Tensor  # [Q] the row of each click
-    position: Tensor  # [Q] its position in the session, from the front
-    seen_rows: (
-        Tensor  # [Q, W] the row of the click at each distance; arbitrary if not seen
-    )
+    row: Tensor  # [Q]
+    position: Tensor  # [Q] in the session, from the front
+    seen_rows: Tensor  # [Q, W] the row at each distance; arbitrary if it is not seen
     is_seen: Tensor  # [Q, W] True if the session has a click at this distance
     is_every: bool  # whether these are all T clicks; else the last of each session
     packing: Packing
@@ -94,8 +92,8 @@ def returns(items: Tensor, clicks: SeenClicks) -> Returns:
     distance = torch.arange(width, device=items.device)
     same = (items[clicks.seen_rows] == items[:, None]) & clicks.is_seen  # [T, W]
     back = torch.where(same & (distance > 0), distance, width).amin(1)
-    # A click is the next one of the click that it returns to; clicks that return to none are
-    # written to an extra element at the end.
+    # A click is the next one of the click that it returns to; those that return to none are written
+    # to an extra element.
     earlier = torch.where(back < width, clicks.row - back, rows)
     ahead = torch.full((rows + 1,), width, dtype=torch.long, device=items.device)
     ahead = ahead.scatter(0, earlier, back)[:-1]

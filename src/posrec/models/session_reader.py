@@ -21,6 +21,9 @@ from posrec.nn.layers.gated_graph import gru_update
 from posrec.nn.layers.transformer import TransformerLayer, has_kernel, kernel_attention
 from posrec.nn.packing import Packing, constants
 
+Terms = tuple[
+    Tensor, Tensor, Tensor
+]  # of Eq. (10), [Q, d] each, as named by INTENTIONS
 MOST_CLICKS = 5  # more clicks on one item of a session count as this many
 SUMS_SIDE_BY_SIDE = 16  # chunks of the rows of a product on a GPU
 
@@ -35,17 +38,10 @@ class Clicks:
     numbers: Tensor  # [T] item numbers, 0 for unknown items
 
 
-@dataclass(frozen=True)
-class Intentions:
-    hidden: Tensor  # [T, d] H of every click
-    terms: tuple[Tensor, Tensor, Tensor]  # [Q, d] each, of Eq. (10), as in INTENTIONS
-
-
 class Message(nn.Module):
-    """x'_j = GRU(x_j, x_{j-1}): x [T, d] -> x' [T, d]. At the first click the message is 0.
-
-    It is the message of the session graph, Eq. (7), along the edge into click j. W_in is part of
-    the GRU's weights."""
+    """x'_j = GRU(x_j, x_{j-1}): x [T, d] -> x' [T, d]. At the first click the message is 0. It is
+    that of the session graph, Eq. (7), along the edge into click j, with W_in in the GRU's weights.
+    """
 
     def __init__(self, d: int) -> None:
         super().__init__()
@@ -67,18 +63,15 @@ class ReadClicks:
 
 
 class CausalLayer(TransformerLayer):
-    """A Transformer layer in which click i reads the clicks j <= i, by their distance: `project`
-    what is read, then `forward` the queries. B is the backward part of the positional encoding, s
-    a learned number of each head:
+    """A Transformer layer in which click i reads the clicks j <= i, by their distance. B is the
+    backward part of the positional encoding, s a learned number of each head:
 
-        q = W_q x,  k = W_k y,  v = W_v y
-        logit_ij = q_i (k_j + W_k B[i - j]) / sqrt(d_head) + bias[i - j] + s [same item]
-        a_ij = softmax of logit_ij over j <= i
-        A_i  = sum_j a_ij (v_j + W_v B[i - j])
-        x1   = LayerNorm(x + A W_o)                                   `forward`
-        x2   = LayerNorm(x1 + W_2 relu(W_1 x1))                       `fed_forward`
-
-    Other vectors may ask in place of x_i: A queries at each of Q clicks.
+        k, v = W_k y, W_v y                                 `project`
+        q    = W_q x        of x_i, or of other vectors that ask in its place
+        a_ij = q_i (k_j + W_k B[i - j]) / sqrt(d_head) + bias[i - j] + s [same item]
+        A_i  = sum_j softmax_j(a_ij) (v_j + W_v B[i - j])   over j <= i
+        x1   = LayerNorm(x + A W_o)                         `forward`
+        x2   = LayerNorm(x1 + W_2 relu(W_1 x1))             `fed_forward`
     """
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
@@ -88,16 +81,14 @@ class CausalLayer(TransformerLayer):
     def project(self, y: Tensor, backward: Tensor, bias: Tensor | None) -> ReadClicks:
         """y [T, d] of all clicks, backward [W, d]: B, bias [heads, W]."""
         weight = self.queries_keys_values.weight[self.d :]
-        of_clicks = functional.linear(
-            y, weight, self.queries_keys_values.bias[self.d :]
-        )
+        weight_bias = self.queries_keys_values.bias[self.d :]
+        of_clicks = functional.linear(y, weight, weight_bias)
         return ReadClicks(of_clicks, functional.linear(backward, weight), bias)
 
     def forward(  # type: ignore[override]
         self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks
     ) -> Tensor:
-        """x [Q, A, d]; same [Q, A, W]: 1 where a seen click is on the item of the query, else 0
-        -> x1 [Q, A, d]."""
+        """x [Q, A, d], same [Q, A, W]: 1 where a seen click is on the item of x -> x1 [Q, A, d]."""
         queries, near = self.queries(x, same, read, clicks.packing)
         if clicks.is_every and has_kernel(x[:, 0], clicks.packing, None, self.heads):
             attended = self.attended_by_kernel(queries, near, read, clicks.packing)
@@ -144,8 +135,7 @@ class CausalLayer(TransformerLayer):
     def attention(  # type: ignore[override]
         self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks
     ) -> Tensor:
-        """The attention weights, for explanations: [Q, A, heads, L], by the position of the click
-        that is read."""
+        """The attention weights, for explanations: [Q, A, heads, L]."""
         queries, near = self.queries(x, same, read, clicks.packing)
         keys, _ = self.in_slots(read.of_clicks, clicks.packing)
         weights = attention_weights(queries, keys, near, clicks)
@@ -155,12 +145,11 @@ class CausalLayer(TransformerLayer):
     def queries(
         self, x: Tensor, same: Tensor, read: ReadClicks, packing: Packing
     ) -> tuple[Tensor, Tensor]:
-        """Queries [Q, A, heads, d_head], and `near` [Q, A, heads, W], what the distance adds to the
-        logits."""
-        projection = self.queries_keys_values
-        queries = functional.linear(
-            x, projection.weight[: self.d], projection.bias[: self.d]
-        )
+        """q [Q, A, heads, d_head], and `near` [Q, A, heads, W]: what is added to its products with
+        the keys."""
+        weight = self.queries_keys_values.weight[: self.d]
+        weight_bias = self.queries_keys_values.bias[: self.d]
+        queries = functional.linear(x, weight, weight_bias)
         askers = constants(x.shape[1:2])
         queries = queries.view(-1, *askers, self.heads, self.d_head)
         near_keys, _ = self.keys_and_values(read.of_distances)
@@ -186,8 +175,8 @@ class CausalLayer(TransformerLayer):
 def by_head(x: Tensor, factors: Tensor) -> Tensor:
     """x [Q, A, heads, m], factors [heads, m, n] -> [Q, A, heads, n].
 
-    The gradient of `factors` is a sum over all rows of x, which few units of a GPU would compute
-    one after the other. So the rows are cut into chunks, whose sums are computed side by side."""
+    The gradient of `factors` is a sum over all rows of x, for which a GPU would use few of its
+    units. So the rows are cut into chunks, whose sums are computed side by side."""
     chunks = SUMS_SIDE_BY_SIDE if x.is_cuda and len(x) % SUMS_SIDE_BY_SIDE == 0 else 1
     askers, heads, width = constants(x.shape[1:])
     columns = constants(factors.shape[2:])
@@ -241,8 +230,7 @@ def by_distance(weights: Tensor, clicks: SeenClicks) -> Tensor:
 
 
 def distances(clicks: SeenClicks) -> Tensor:
-    """[B or 1, I, L] how far before an asking click each position is; below 0 for positions after
-    it."""
+    """[B or 1, I, L] how far before an asking click each position is; below 0 after it."""
     position = torch.arange(clicks.packing.longest, device=clicks.position.device)
     asking = position[None] if clicks.is_every else clicks.position[:, None]
     return asking[:, :, None] - position
@@ -254,8 +242,8 @@ class State:
 
     hidden: Tensor  # [T, d] of every click: it is read, and it is a query
     initial: Tensor  # [Q, d] of the first click, the second query at each click that is asked for
-    same: Tensor  # [T, W] 1 where a seen click has the item of the click itself
-    same_as_first: Tensor  # [Q, W] 1 where a seen click has the item of the first click
+    same: Tensor  # [T, W] 1 where a seen click is on the item of the click itself
+    same_as_first: Tensor  # [Q, W] 1 where it is on the item of the first click
     backward: Tensor  # [W, d] B
     bias: Tensor | None  # [heads, W]
 
@@ -282,20 +270,18 @@ class State:
 
 
 def same_item(asking: Tensor, numbers: Tensor, clicks: SeenClicks) -> Tensor:
-    """asking [Q] and numbers [T] of items -> [Q, W] 1 where the seen click is on the same item,
-    else 0."""
+    """asking [Q] and numbers [T] of items -> [Q, W] 1 where the seen click is on the same item."""
     return (clicks.at_seen(numbers) == asking[:, None]).float()
 
 
 class SessionReader(nn.Module):
-    """x [T, d] -> Intentions. The weights are those of the paper's encoder where they have the same
-    part in it.
+    """x [T, d] -> H [T, d] of every click, and the terms of h_i at each click i that is asked for:
 
-        x'_j = GRU(x_j, x_{j-1})                                 `Message`, in place of Eq. (7), (8)
-        y_j  = x'_j + F[j] + C[c_j]       c_j: clicks on j's item so far, at most MOST_CLICKS
-        H_i  = Transformer, asked by y_i and reading y_j of j <= i       Eq. (9), last click's row
-        G_i  = its attention, asked by the first click, y_0 + B[i]       Eq. (9), first click's row
-        h_i  = x'_i + H_i + sigmoid(W H_i) G_i                           Eq. (10), last term gated
+        x'_j = GRU(x_j, x_{j-1})              in place of Eq. (7), (8)
+        y_j  = x'_j + F[j] + C[c_j]           c_j: clicks on j's item so far, at most MOST_CLICKS
+        H_i  = Transformer, asked by y_i and reading y_j of j <= i     Eq. (9), last click's row
+        G_i  = its attention, asked by the first click, y_0 + B[i]     Eq. (9), first click's row
+        h_i  = x'_i + H_i + sigmoid(W H_i) G_i                         Eq. (10), last term gated
 
     F and B are the two parts of the positional encoding (`encodings/split.py`): where click i reads
     click j, they add up to the encoding of position j of i + 1.
@@ -319,7 +305,7 @@ class SessionReader(nn.Module):
         if not self.clicks.is_meta:
             require_split(self.encoding, config.encoding, config.max_length)
 
-    def forward(self, x: Tensor, clicks: Clicks) -> Intentions:
+    def forward(self, x: Tensor, clicks: Clicks) -> tuple[Tensor, Terms]:
         updated, state = self.first_state(x, clicks)
         for layer in self.transformer:
             state = state.after(cast(CausalLayer, layer), clicks)
@@ -329,7 +315,7 @@ class SessionReader(nn.Module):
         else:
             initial = torch.sigmoid(self.gate(latest)) * state.initial
         last_item = clicks.asked.at(updated)
-        return Intentions(state.hidden, (last_item, latest, initial))
+        return state.hidden, (last_item, latest, initial)
 
     def first_state(self, x: Tensor, clicks: Clicks) -> tuple[Tensor, State]:
         """x [T, d] -> x' [T, d], and what the Transformer's first layer reads."""
@@ -356,17 +342,18 @@ class SessionReader(nn.Module):
         return updated, state
 
     def attention(self, x: Tensor, clicks: Clicks) -> dict[str, Tensor]:
-        """The attention of the latest and the initial intention in the last layer, the mean over
-        heads, by the position of the click that is read; [Q, L] each."""
-        names = INTENTIONS[1:] if self.gate is not None else INTENTIONS[1:2]
+        """The attention of both intentions in the last layer, the mean over heads; [Q, L] each."""
+        if not self.transformer:
+            return {}
+        *layers, last = (cast(CausalLayer, layer) for layer in self.transformer)
         _, state = self.first_state(x, clicks)
-        attention: dict[str, Tensor] = {}
-        for layer in self.transformer:
-            layer = cast(CausalLayer, layer)
-            asking = torch.stack([clicks.asked.at(state.hidden), state.initial], 1)
-            same = torch.stack([clicks.asked.at(state.same), state.same_as_first], 1)
-            read = state.read_by(layer)
-            weights = layer.attention(asking, same, read, clicks.asked).mean(2)
-            attention = dict(zip(names, weights.unbind(1), strict=False))
+        for layer in layers:
             state = state.after(layer, clicks)
+        asking = torch.stack([clicks.asked.at(state.hidden), state.initial], 1)
+        same = torch.stack([clicks.asked.at(state.same), state.same_as_first], 1)
+        weights = last.attention(asking, same, state.read_by(last), clicks.asked)
+        latest, initial = weights.mean(2).unbind(1)
+        attention = {INTENTIONS[1]: latest}
+        if self.gate is not None:
+            attention[INTENTIONS[2]] = initial
         return attention

@@ -3,8 +3,8 @@ Networks", CIKM 2019).
 
 In weighted graph attention (WGAT) every node attends to itself and to the nodes clicked right
 before it. The readout, Set2Set with a GRU, attends to the nodes several times, each time with a
-query that depends on the results so far; a linear map of its output is the session's vector.
-B sessions of L slots (a node lives in the slot of its first click), T nodes in all, K heads."""
+query that depends on the results so far; a linear map of its output is the session's vector. Shapes
+are those of `models/posrec.py`, with K heads."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.items.item_table import ItemTable
@@ -25,9 +25,7 @@ SLOPE = 0.2  # of LeakyReLU below zero
 
 @dataclass(frozen=True)
 class FGNNConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     anchors: bool = setting(
         False,
         "add the [anchor edges](terms.md#anchors) of PosRec's paper",
@@ -47,9 +45,7 @@ class FGNNConfig:
         True,
         "the first query is the last click's node, not zeros ([reason](models_baselines.md#fgnn))",
     )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class WeightedAttention(nn.Module):

@@ -2,8 +2,8 @@
 Recommendation", IJCAI 2019).
 
 SR-GNN's gated graph layer, then self-attention among the nodes of the session. The session's vector
-is a weighted mean of the last item's vectors after and before attention. Shapes: B sessions of L
-slots (a node lives in the slot of its first click), T nodes in all, d dimensions."""
+is a weighted mean of the last item's vectors after and before attention. Shapes are those of
+`models/posrec.py`."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -23,9 +23,7 @@ from posrec.nn.packing import Packing
 
 @dataclass(frozen=True)
 class GCSANConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     anchors: bool = setting(
         False, "add the [anchor edges](terms.md#anchors) of PosRec's paper"
     )
@@ -36,15 +34,8 @@ class GCSANConfig:
         between=(0, 1),
         tune=(0.4, 0.6, 0.8),
     )
-    dropout: float = setting(
-        0.0,
-        "dropout in the self-attention",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    dropout: float = setting(0.0, "dropout in the self-attention", **DROPOUT)
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class SelfAttentionLayer(nn.Module):

@@ -3,8 +3,8 @@
 Recommendations", CIKM 2018), with the losses of both papers (`training/ranking_losses.py`).
 
 The input and output vectors of the items are one table (`tied`, the constrained embedding of 2018)
-or two (2016). With one table, a state of another width than the item vectors is mapped to theirs,
-as in RecBole."""
+or two (2016). With one table, a state of another width is mapped to that of the items, as in
+RecBole."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from posrec.config import INITIAL, setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.recurrent import Recurrent
@@ -37,13 +37,9 @@ class GRU4RecConfig:
     embedding_dropout: float = setting(
         0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
     )
-    dropout: float = setting(
-        0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5)
-    )
+    dropout: float = setting(0.2, "dropout of the states", **DROPOUT)
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class GRU4Rec(SessionModel):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.config import INITIAL, setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.recurrent import Recurrent
@@ -20,9 +20,7 @@ from posrec.nn.layers.recurrent import Recurrent
 class NARMConfig:
     """The paper's sizes and dropouts."""
 
-    d: int = setting(
-        50, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(50, **ITEM_WIDTH)
     hidden: int = setting(100, "width of the recurrent layer", at_least=1)
     softmax: bool = setting(
         True,
@@ -31,17 +29,10 @@ class NARMConfig:
     embedding_dropout: float = setting(
         0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
     )
-    dropout: float = setting(
-        0.5,
-        "dropout before the bilinear map",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
+    dropout: float = setting(0.5, "dropout before the bilinear map", **DROPOUT)
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
     # The authors read 19.
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class NARM(SessionModel):

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posrec.config import ENCODING, INITIAL, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.transformer import apply_layers, self_attention
@@ -23,27 +23,18 @@ from posrec.nn.packing import Packing, pack
 
 @dataclass(frozen=True)
 class SASRecConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     encoding: str = setting("lpe", ENCODING, tune=("lpe", "ldpe"))
     layers: int = setting(2, "layers of the Transformer", at_least=0, tune=(1, 2, 3))
     heads: int = setting(1, "heads of attention", at_least=1)
-    dropout: float = setting(
-        0.2,
-        "dropout in the Transformer",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
+    dropout: float = setting(0.2, "dropout in the Transformer", **DROPOUT)
     scaled: bool = setting(
         False,
         "multiply the clicks' vectors by sqrt(d), as the authors' code does",
         tune=(False, True),
     )
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class SelfAttentionBlock(nn.Module):
@@ -84,7 +75,8 @@ class SelfAttentionBlock(nn.Module):
             attended = attended[rows]
         x = x + self.dropout(attended)
         inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
-        return x + self.dropout(self.second(inner))
+        result: Tensor = x + self.dropout(self.second(inner))
+        return result
 
 
 class SASRec(SessionModel):
@@ -106,8 +98,8 @@ class SASRec(SessionModel):
         self.draw_weights(1 / math.sqrt(config.d), config.spread)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """The last click's F [B, d], whose products with the items are their scores, Eq. (6), and
-        the item table, which is that of the clicks."""
+        """F of the last click [B, d], whose products with the items are the scores, Eq. (6); the
+        item table, which is that of the clicks."""
         packing = batch.packing or pack(batch.mask, batch.capacity)
         numbers = packing.to_rows(batch.items)
         clicked, table = self.embedding.look_up_and_table(numbers)  # [T, d]

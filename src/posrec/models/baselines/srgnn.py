@@ -2,8 +2,8 @@
 
 A session becomes a graph of its items; the weights of a node's outgoing edges, and of its incoming
 edges, are divided by their sum. A gated graph layer sends messages along the edges in both
-directions, and attention from the last item weighs the clicks. Shapes: B sessions of L slots (a
-node lives in the slot of its first click), T nodes in all, d dimensions."""
+directions, and attention from the last item weighs the clicks. Shapes are those of
+`models/posrec.py`."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.config import setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -21,9 +21,7 @@ from posrec.nn.layers.gated_graph import GatedGraph, message_graph
 
 @dataclass(frozen=True)
 class SRGNNConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     anchors: bool = setting(
         False,
         "add the [anchor edges](terms.md#anchors) of PosRec's paper",
@@ -32,9 +30,7 @@ class SRGNNConfig:
     steps: int = setting(
         1, "how often the graph layer is applied", at_least=0, tune=(1, 2, 3)
     )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class SRGNN(SessionModel):
@@ -74,9 +70,7 @@ class SRGNN(SessionModel):
 
 
 def clicks(graph: SessionGraph, last: Tensor) -> Tensor:
-    """[B, L] how often each node was clicked, 0 in empty slots.
-
-    Eq. (6) is a sum over clicks, and all clicks on a node have the same term. Every click except
-    the session's last has one outgoing edge."""
+    """[B, L] how often each node was clicked, 0 in empty slots: Eq. (6) is a sum over clicks. Every
+    click except the session's last has one outgoing edge."""
     slot = torch.arange(graph.edges.shape[1], device=last.device)
     return graph.edges.sum(2) + (slot == last[:, None])

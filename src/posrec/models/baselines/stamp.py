@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 
@@ -21,9 +21,7 @@ from posrec.nn.items.item_table import ItemTable
 class STAMPConfig:
     """The paper's settings; docs/models_baselines.md has the reasons for those that differ."""
 
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     encoding: str = setting("none", ENCODING, tune=("none", "ldpe"))
     add_mean: bool = setting(
         False,
@@ -38,15 +36,8 @@ class STAMPConfig:
     weight_spread: float = setting(
         0.05, "initial standard deviation of the weights", at_least=0
     )
-    dropout: float = setting(
-        0.0,
-        "dropout of the clicks' vectors",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    dropout: float = setting(0.0, "dropout of the clicks' vectors", **DROPOUT)
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class STAMP(SessionModel):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel, own_items
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, nearest, offsets_of, spread
@@ -57,9 +58,7 @@ class CoClickConfig:
         at_most=1,
         tune=(0.5, 0.7, 0.9),
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class CoClick(NeighbourModel):
@@ -69,8 +68,8 @@ class CoClick(NeighbourModel):
         score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
                  + repeat * repeat_decay^backward(i)         if i was clicked in the session
 
-    `backward` counts from the last click, 0; of several clicks on an item its latest counts for the
-    repeat term. An item is not its own neighbour.
+    `backward` counts from the last click, 0, that of an item i from its latest click. An item is
+    not its own neighbour.
     """
 
     offsets: Tensor  # [items + 2] int64: item j has the entries offsets[j] .. offsets[j + 1] - 1

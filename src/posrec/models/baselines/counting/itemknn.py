@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
@@ -41,9 +42,7 @@ class ItemKNNConfig:
     all_items: bool = setting(
         False, "sum over all clicks of the session, not the last alone"
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class ItemKNN(NeighbourModel):

@@ -14,8 +14,7 @@ from posrec.nn.counting import rest_by_popularity
 
 SESSIONS_AT_A_TIME = 128  # bounds the memory of candidates, and keeps them in the cache
 # A repeat is easier to predict than any other click, so own items rightly come first more often
-# than they are clicked. With this tolerance every factor is 1 on Diginetica and Yoochoose. The
-# square ranks better on the demo shop.
+# than they are clicked. With this tolerance every factor is 1 on Diginetica and Yoochoose.
 TOLERANCE = 7.0
 LEAST_CLICKS = 1000  # fewer do not tell how often items are repeated
 SAMPLE = 1000  # begun sessions from which m is measured
@@ -27,9 +26,7 @@ class NeighbourModel(CountingModel):
     """A subclass implements `count_neighbours`, with the arguments of `count`, and `add_scores`."""
 
     rest: Tensor  # [n] scores below 0 for items without another score, in the order of popularity
-    own_factors: (
-        Tensor  # [2] of the item just clicked, and of earlier items of the session
-    )
+    own_factors: Tensor  # [2] of the item just clicked, and of earlier items
 
     def __init__(self, items: int, config: object) -> None:
         super().__init__(items, config)
@@ -44,10 +41,10 @@ class NeighbourModel(CountingModel):
         raise NotImplementedError
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """Count the neighbours, and the factors of own items: min(1, TOLERANCE * p / m)^2, for the
-        item just clicked and for the earlier ones. p is the share of training clicks that repeat
-        such an item; m is the share that such items have of the scores of all own items and the
-        best other item, a mean over sessions as they begin in training."""
+        """The factors of own items are min(1, TOLERANCE * p / m)^2, one for the item just clicked
+        and one for the earlier ones. p is the share of training clicks that repeat such an item; m
+        is the share that such items have of the scores of all own items and the best other item, a
+        mean over sessions as they begin in training. The square ranks better on the demo shop."""
         items = items[offsets[0] : offsets[-1]]
         offsets = offsets - offsets[0]
         self.count_neighbours(items, offsets)
@@ -101,7 +98,7 @@ class NeighbourModel(CountingModel):
 
 
 def later_clicks(offsets: Tensor) -> Tensor:
-    """The places in `items` of all clicks but those that begin a session; `offsets` begins with 0.
+    """The indices of all clicks but those that begin a session; `offsets` begins with 0.
 
     >>> later_clicks(torch.tensor([0, 3, 4])).tolist()
     [1, 2]
@@ -112,8 +109,7 @@ def later_clicks(offsets: Tensor) -> Tensor:
 
 
 def repeats(items: Tensor, offsets: Tensor) -> Tensor:
-    """[2, N] of every click that does not begin a session: whether it repeats the item just
-    clicked, and whether it repeats an earlier item.
+    """[2, N] whether each of the `later_clicks` repeats the item just clicked, and an earlier one.
 
     >>> repeats(torch.tensor([1, 1, 2, 1, 3, 3]), torch.tensor([0, 4, 6])).int().tolist()
     [[1, 0, 0, 1], [0, 0, 1, 0]]

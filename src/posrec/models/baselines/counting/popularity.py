@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.base import CountingModel
+from posrec.models.base import CLICKS_READ, CountingModel
 from posrec.models.baselines.counting.neighbours import (
     LEAST_CLICKS,
     apply_own_factors,
@@ -19,9 +19,7 @@ from posrec.nn.counting import popularity_order
 
 @dataclass(frozen=True)
 class PopConfig:
-    max_length: int = setting(
-        1, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(1, **CLICKS_READ)
 
 
 class Pop(CountingModel):
@@ -43,9 +41,7 @@ class Pop(CountingModel):
 
 @dataclass(frozen=True)
 class SPopConfig:
-    max_length: int = setting(
-        200, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(200, **CLICKS_READ)
 
 
 class SPop(CountingModel):

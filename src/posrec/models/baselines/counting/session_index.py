@@ -83,7 +83,7 @@ class SessionIndex(nn.Module):
         self, batch: SessionBatch, weigh: Weigh, sample_size: int
     ) -> SessionPairs:
         """The `sample_size` newest training sessions that share an item with each session. An item
-        that was clicked several times has the weight of its latest click."""
+        has the weight of its latest click."""
         latest = latest_clicks(batch, self.items)
         row, column = latest.nonzero(as_tuple=True)  # [C]
         length = batch.lengths[row]

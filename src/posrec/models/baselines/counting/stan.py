@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
@@ -41,9 +42,7 @@ class STANConfig:
         above=0,
         tune=(1.0, 2.0, 4.0),
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class STAN(NeighbourModel):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.session_index import SessionIndex, Weigh
 from posrec.nn.batch import SessionBatch
@@ -49,9 +50,7 @@ class VSKNNConfig:
         at_least=0,
         tune=(0.0, 1.0, 5.0),
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class VSKNN(NeighbourModel):

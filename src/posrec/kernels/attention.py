@@ -69,7 +69,7 @@ def attention_kernel(
     LONG: tl.constexpr, CAUSAL: tl.constexpr, NEAR: tl.constexpr, DROP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A program computes one head of one session; those after the last session, the unused rows."""
+    """A program computes one head of one session; the last ones fill the unused rows with 0."""
     session = tl.program_id(0)
     head = tl.program_id(1)
     heads = tl.num_programs(1)
@@ -217,9 +217,8 @@ def attention(
     queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor,
     heads: int, longest: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """queries [T, A d], keys_values [T, 2 d], near [T, A, heads, W], begins [B + 1], an integer
-    `seed`, sessions of at most `longest` rows -> A [T, A d], and the weights by distance [T, A,
-    heads, W], 0 at distances without a row; without `near` they are empty."""
+    """A [T, A d], and the weights by distance [T, A, heads, W], 0 at distances without a row, or
+    empty without `near`. `seed` is an integer; no session has more than `longest` rows."""
     askers, d, width, wide = sizes(queries, keys_values, heads)
     queries = with_plain_rows(queries)
     keys_values = with_plain_rows(keys_values)

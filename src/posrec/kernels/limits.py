@@ -45,9 +45,9 @@ def block_of(size: int) -> int:
 
 
 def launches(sessions: int, longest: int) -> list[tuple[int, int, int, int]]:
-    """How to launch a kernel that computes a session in one block of rows: for each launch `(above,
-    block, largest block of all launches, warps)`, for the sessions of more than `above` and at most
-    `block` rows.
+    """How to launch a kernel that computes a session in one block of rows: `(above, block, largest
+    block of all launches, warps)`, each for the sessions of more than `above` and at most `block`
+    rows.
 
     A block for the longest session is mostly empty, and takes so much memory that few programs run
     at a time. For few sessions a second launch takes longer than it saves.

@@ -110,25 +110,16 @@ class CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx,
-        sessions: Tensor,
-        table: Tensor,
-        targets: Tensor,
-        items: int,
-        columns: Tensor | None,
-        amounts: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx, sessions, table, targets, items, columns, amounts):
         sessions = sessions.half()
         table = table.half()
         scores, logs = scores_and_logs(sessions, table, items, columns, amounts)
         ctx.save_for_backward(sessions, table, targets, scores, logs, columns)
         ctx.items = items
-        losses: Tensor = logs - scores.gather(1, targets[:, None])[:, 0].float()
-        return losses
+        return logs - scores.gather(1, targets[:, None])[:, 0].float()
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, gradient):
         sessions, table, targets, scores, logs, columns = ctx.saved_tensors
         scale = LARGEST / gradient.abs().max().clamp(min=1e-20)
         grad_sessions, grad_table = cross_entropy_backward(
@@ -137,9 +128,8 @@ class CrossEntropy(torch.autograd.Function):
         grad_amounts = None
         if columns is not None:
             chances = (scores.gather(1, columns).float() - logs[:, None]).exp()
-            grad_amounts = gradient[:, None] * (
-                chances - (columns == targets[:, None]).float()
-            )
+            is_target = (columns == targets[:, None]).float()
+            grad_amounts = gradient[:, None] * (chances - is_target)
         return grad_sessions / scale, grad_table / scale, None, None, None, grad_amounts
 
 

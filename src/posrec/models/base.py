@@ -196,3 +196,7 @@ class CountingModel(Model):
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         raise NotImplementedError
+
+    def known_clicks(self, batch: SessionBatch) -> Tensor:
+        """[B, L] True at clicks on known items."""
+        return batch.mask & (batch.items >= 1) & (batch.items <= self.items)

@@ -10,7 +10,6 @@ never loads torch."""
 import sys
 import traceback
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -60,11 +59,9 @@ def require_file(name: str, option: str) -> None:
         raise InputError(f"{option} {name}: there is no file {source}")
 
 
-def load_named(
-    name: str, option: str, accepts: Callable[[Any], bool], kind: str
-) -> Any:
-    """The object called `name`; imports its file or module, which runs its code. For messages,
-    `option` is where the name was given, e.g. "--model", and `kind` what the object must be."""
+def load_named(name: str, option: str) -> Any:
+    """The object called `name`, or None if its file has no such name; imports the file or module,
+    which runs its code. In messages, `option` is where the name was given, e.g. "--model"."""
     require_file(name, option)
     source, _, variable = resolved(name).rpartition(":")
     try:
@@ -72,12 +69,7 @@ def load_named(
         module = import_file(Path(source)) if is_file else import_module(source)
     except Exception as error:  # the user's own code may raise anything
         raise InputError(f"{option} {name}{reason(error, source)}") from error
-    loaded = getattr(module, variable, None)
-    if not accepts(loaded):
-        raise InputError(
-            f"{option} {name}: {variable!r} {described(loaded)} there; it must be {kind}"
-        )
-    return loaded
+    return getattr(module, variable, None)
 
 
 def reason(error: Exception, source: str) -> str:
@@ -94,12 +86,16 @@ def reason(error: Exception, source: str) -> str:
     return f"{text} ({frame.filename}, line {frame.lineno})"
 
 
-def described(loaded: object) -> str:
+def wrong_kind(name: str, option: str, loaded: object, kind: str) -> InputError:
+    """The error that what `load_named` returned is not of the right kind."""
     if loaded is None:
-        return "is missing"
-    if isinstance(loaded, type):
-        return "is a class"
-    return f"is of type {type(loaded).__name__}"
+        state = "is missing"
+    elif isinstance(loaded, type):
+        state = "is a class"
+    else:
+        state = f"is of type {type(loaded).__name__}"
+    variable = name.rpartition(":")[2]
+    return InputError(f"{option} {name}: {variable!r} {state} there; it must be {kind}")
 
 
 def import_file(file: Path) -> ModuleType:

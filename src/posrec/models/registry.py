@@ -24,7 +24,7 @@ from posrec.models.baselines.narm import NARM, NARMConfig
 from posrec.models.baselines.sasrec import SASRec, SASRecConfig
 from posrec.models.baselines.srgnn import SRGNN, SRGNNConfig
 from posrec.models.baselines.stamp import STAMP, STAMPConfig
-from posrec.models.own_code import is_own, load_named, resolved
+from posrec.models.own_code import is_own, load_named, resolved, wrong_kind
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 
@@ -195,12 +195,9 @@ def find_spec(model: str | ModelSpec) -> ModelSpec:
     if isinstance(model, ModelSpec):
         return model
     if is_own(model):
-        spec: ModelSpec = load_named(
-            model,
-            "--model",
-            lambda loaded: isinstance(loaded, ModelSpec),
-            "a posrec.ModelSpec",
-        )
+        spec = load_named(model, "--model")
+        if not isinstance(spec, ModelSpec):
+            raise wrong_kind(model, "--model", spec, "a posrec.ModelSpec")
         return spec
     if model not in MODELS:
         choice = f"{', '.join(MODELS)}, or your own as my_model.py:MY_SPEC"
@@ -236,8 +233,10 @@ def find_encoding(encoding: Any) -> Any:
     if isinstance(encoding, str):
         if not is_own(encoding):
             return encoding
-        kind = "a function, a module or a module class"
-        scheme = load_named(encoding, "encoding", callable, kind)
+        scheme = load_named(encoding, "encoding")
+        if not callable(scheme):
+            kind = "a function, a module or a module class"
+            raise wrong_kind(encoding, "encoding", scheme, kind)
         return OwnEncoding.of(resolved(encoding), scheme)
     if not callable(encoding):
         return encoding  # a setting of another kind, of a user's own model

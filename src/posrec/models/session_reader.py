@@ -247,11 +247,8 @@ class State:
     backward: Tensor  # [W, d] B
     bias: Tensor | None  # [heads, W]
 
-    def read_by(self, layer: CausalLayer) -> ReadClicks:
-        return layer.project(self.hidden, self.backward, self.bias)
-
     def after(self, layer: CausalLayer, clicks: Clicks) -> "State":
-        read = self.read_by(layer)
+        read = layer.project(self.hidden, self.backward, self.bias)
         if clicks.asked.is_every:  # both queries are at the same clicks: one call
             asking = torch.stack([self.hidden, self.initial], 1)
             same = torch.stack([self.same, self.same_as_first], 1)
@@ -351,7 +348,8 @@ class SessionReader(nn.Module):
             state = state.after(layer, clicks)
         asking = torch.stack([clicks.asked.at(state.hidden), state.initial], 1)
         same = torch.stack([clicks.asked.at(state.same), state.same_as_first], 1)
-        weights = last.attention(asking, same, state.read_by(last), clicks.asked)
+        read = last.project(state.hidden, state.backward, state.bias)
+        weights = last.attention(asking, same, read, clicks.asked)
         latest, initial = weights.mean(2).unbind(1)
         attention = {INTENTIONS[1]: latest}
         if self.gate is not None:

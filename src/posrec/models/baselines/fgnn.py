@@ -107,8 +107,6 @@ class Readout(nn.Module):
 
 
 class FGNN(SessionModel):
-    """Weighted graph attention over the session graph, read out by Set2Set."""
-
     def __init__(self, items: int, config: FGNNConfig) -> None:
         super().__init__(items, config)
         d = config.d

@@ -66,8 +66,6 @@ class SelfAttentionLayer(nn.Module):
 
 
 class GCSAN(SessionModel):
-    """SR-GNN's gated graph layer, then self-attention among the nodes."""
-
     def __init__(self, items: int, config: GCSANConfig) -> None:
         super().__init__(items, config)
         self.embedding = ItemTable(items, config.d)

@@ -75,5 +75,5 @@ class GRU4Rec(SessionModel):
         return state, table if self.out is None else self.out.weight
 
     def item_vectors(self) -> Tensor:
-        """[n, d], with two tables [n, hidden]: row i is item i + 1."""
-        return (self.out or self.embedding).vectors()
+        table = self.embedding if self.out is None else self.out
+        return table.vectors()

@@ -36,8 +36,6 @@ class NARMConfig:
 
 
 class NARM(SessionModel):
-    """A recurrent layer over the clicks, with attention from its last state to all states."""
-
     def __init__(self, items: int, config: NARMConfig) -> None:
         super().__init__(items, config)
         hidden = config.hidden

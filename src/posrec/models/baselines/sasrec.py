@@ -2,8 +2,7 @@
 
 Clicks with their positions go through Transformer layers in which every click attends to itself and
 to those before it; the last click's vector is the session's. Like every model here it is trained
-with the cross entropy over all items; its authors use one sampled negative. Shapes: B sessions of L
-clicks, T clicks in all, d dimensions."""
+with the cross entropy over all items; its authors use one sampled negative."""
 
 import math
 from dataclasses import dataclass
@@ -80,8 +79,6 @@ class SelfAttentionBlock(nn.Module):
 
 
 class SASRec(SessionModel):
-    """A causal Transformer over the clicks; the last click's output is the session's vector."""
-
     def __init__(self, items: int, config: SASRecConfig) -> None:
         super().__init__(items, config)
         d = config.d

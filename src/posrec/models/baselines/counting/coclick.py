@@ -1,6 +1,5 @@
 """Co-click counts with an explicit repeat term: a baseline without training, which a trained model
-should beat. `neighbours.py` says what becomes of items without a score, and of the session's own
-items in a log that repeats few."""
+should beat."""
 
 from dataclasses import dataclass
 

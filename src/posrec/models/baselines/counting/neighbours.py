@@ -37,7 +37,7 @@ class NeighbourModel(CountingModel):
         raise NotImplementedError
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Write the scores of the items near a session's own into `scores [B, n]`."""
+        """Write the scores of neighbours into `scores [B, n]`."""
         raise NotImplementedError
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
@@ -92,17 +92,9 @@ class NeighbourModel(CountingModel):
             apply_own_factors(scores[start:end], chunk, self.own_factors)
         return scores
 
-    def known_clicks(self, batch: SessionBatch) -> Tensor:
-        """[B, L] True at clicks on known items."""
-        return batch.mask & (batch.items >= 1) & (batch.items <= self.items)
-
 
 def later_clicks(offsets: Tensor) -> Tensor:
-    """The indices of all clicks but those that begin a session; `offsets` begins with 0.
-
-    >>> later_clicks(torch.tensor([0, 3, 4])).tolist()
-    [1, 2]
-    """
+    """The indices of all clicks but those that begin a session; `offsets` begins with 0."""
     later = torch.ones(int(offsets[-1]) + 1, dtype=torch.bool, device=offsets.device)
     later[offsets] = False
     return later.nonzero()[:, 0]
@@ -124,9 +116,13 @@ def repeats(items: Tensor, offsets: Tensor) -> Tensor:
 
 
 def own_items(batch: SessionBatch, items: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The known items of each session, once each: their rows and columns in the scores [B, n], and
-    the number of clicks after the latest click on the item."""
-    row, click = latest_clicks(batch, items).nonzero(as_tuple=True)
+    """The items of each session, of 1..items, once each: their rows and columns in the scores
+    [B, n], and the number of clicks after the latest click on the item."""
+    inside = batch.mask
+    same = batch.items[:, :, None] == batch.items[:, None, :]  # [B, L, L]
+    again = (same & inside[:, None, :]).triu(1).any(2)
+    known = (batch.items >= 1) & (batch.items <= items)
+    row, click = (inside & ~again & known).nonzero(as_tuple=True)
     return row, batch.items[row, click] - 1, batch.lengths[row] - 1 - click
 
 
@@ -139,11 +135,3 @@ def apply_own_factors(scores: Tensor, batch: SessionBatch, factors: Tensor) -> N
     score = scores[row, column]
     lowered = torch.where(score > 0, factor * score, score)
     scores[row, column] = torch.where(factor == 0, END, lowered)
-
-
-def latest_clicks(batch: SessionBatch, items: int) -> Tensor:
-    """[B, L] True at the latest click on each of a session's items 1..items."""
-    inside = batch.mask
-    same = batch.items[:, :, None] == batch.items[:, None, :]  # [B, L, L]
-    again = (same & inside[:, None, :]).triu(1).any(2)
-    return inside & ~again & (batch.items >= 1) & (batch.items <= items)

@@ -70,7 +70,7 @@ class SPop(CountingModel):
         self.own_factors.copy_(repeated.any(1) | (repeated.shape[1] < LEAST_CLICKS))
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
+        known = self.known_clicks(batch)  # [B, L]
         step = (self.place.max() + 1) * known  # [B, L]
         scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
         scores.scatter_add_(1, (batch.items - 1) * known, step)

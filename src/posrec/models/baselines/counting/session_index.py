@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.models.baselines.counting.neighbours import latest_clicks
+from posrec.models.baselines.counting.neighbours import own_items
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import first_in_list, offsets_of, spread
 
@@ -59,9 +59,7 @@ class SessionIndex(nn.Module):
         return len(self.session_offsets) - 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """Build the index; the arguments are those of CountingModel.count."""
-        items = items[offsets[0] : offsets[-1]].long()
-        offsets = offsets - offsets[0]
+        """Build the index from sessions, oldest first; `offsets` begins with 0."""
         lengths = offsets.diff()
         number = torch.arange(len(offsets) - 1, device=items.device)
         session = torch.repeat_interleave(number.flip(0), lengths)  # [N]
@@ -84,14 +82,10 @@ class SessionIndex(nn.Module):
     ) -> SessionPairs:
         """The `sample_size` newest training sessions that share an item with each session. An item
         has the weight of its latest click."""
-        latest = latest_clicks(batch, self.items)
-        row, column = latest.nonzero(as_tuple=True)  # [C]
-        length = batch.lengths[row]
-        backward = length - 1 - column
-        weights = weigh(backward, length)
+        row, column, backward = own_items(batch, self.items)  # [C]
+        weights = weigh(backward, batch.lengths[row])
         # Only the newest sessions of a single item can be among the newest sessions of all items.
-        clicked = batch.items[row, column]
-        click, entry = spread(self.item_offsets, clicked, sample_size)
+        click, entry = spread(self.item_offsets, column + 1, sample_size)
         width = batch.items.shape[1]
         pair = row[click] * self.sessions + self.item_sessions[entry]
         key, order = (pair * width + backward[click]).sort()

@@ -60,9 +60,9 @@ class VSKNN(NeighbourModel):
         score(i) = sum over the k most similar n that hold i of
                    similarity(s, n) * decay(s, n) * (1 + idf * log(S / S_i))
 
-    The later an item of the current session s, the higher its weight. Neighbours n come from the
-    `sample_size` newest training sessions that share an item with s. `decay` falls with the clicks
-    of s after the latest shared item. S counts training sessions, S_i those with item i.
+    Neighbours n come from the `sample_size` newest training sessions that share an item with s. The
+    weight falls with the clicks of s after i, `decay` with those after the latest shared item. S
+    counts training sessions, S_i those with item i.
     """
 
     lift: Tensor  # [n] 1 + idf * log(S / S_i)

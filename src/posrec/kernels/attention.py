@@ -202,8 +202,8 @@ def sizes(
 def plan(
     sessions: int, longest: int, near: Tensor | None
 ) -> list[tuple[int, int, int, int]]:
-    """The launches; with `near` the same for any number of sessions, so that ranking needs no
-    kernels besides those of training."""
+    """The launches; with `near` the same for any number of sessions, so that ranking compiles no
+    other kernels."""
     return launches(sessions if near is None else max(sessions, MANY_SESSIONS), longest)
 
 

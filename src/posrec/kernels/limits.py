@@ -12,7 +12,6 @@ MANY_SESSIONS = 256  # from this number on, short sessions have a launch of thei
 
 
 def supports(x: Tensor) -> bool:
-    """Whether the kernels support `x`: they are for single precision on a GPU."""
     return (
         x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
     )

@@ -1,7 +1,7 @@
 """Cross entropy over all items, with its gradient by autograd, for large batches on a GPU.
 
-`CrossEntropy` states the equations. Scores and the factors of all products are in half precision,
-with the ten bits of TF32 and half its time; all sums are in single precision."""
+Scores and the factors of all products are in half precision, with the ten bits of TF32 and half its
+time; all sums are in single precision."""
 
 import torch
 import triton

@@ -34,7 +34,7 @@ DROPOUT: dict[str, Any] = {"between": (0, 1), "tune": (0.0, 0.1, 0.2, 0.3, 0.5)}
 
 
 class Model(nn.Module):
-    """The base class of both kinds of models: it scores all items for a batch of sessions."""
+    """The base class of both kinds: it scores all items for a batch of sessions."""
 
     # Whether there is a term for the session's own items. Scores are then log probabilities.
     has_own_items = False
@@ -142,8 +142,6 @@ class SessionModel(Model):
         return sessions, own_items
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        """Products of session and item vectors; log probabilities if the model has a term for the
-        session's own items."""
         if not self.has_own_items:
             return self.session_vectors(batch) @ self.item_vectors().T
         sessions, table, own_items = self.batch_vectors(batch)

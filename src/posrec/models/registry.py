@@ -64,7 +64,6 @@ class ModelSpec:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the model is trained by gradient steps; a CountingModel is not."""
         return issubclass(self.model, SessionModel)
 
     def build(self, items: int, config: Any) -> Model:
@@ -92,14 +91,12 @@ TRAINING: dict[str, Range | Choices] = {
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.
 PAIRWISE = {"loss": "bpr", "sample_alpha": 0.5, "l2": 0.0}
 PAIRWISE_SEARCH = {**TRAINING, "sample_alpha": (0.0, 0.25, 0.5, 0.75)}
-# NARM's code has batches of 512, which use a GPU well; they need a higher learning rate and more
-# epochs.
+# NARM's code has batches of 512, which need a higher learning rate and more epochs.
 RECURRENT = {"batch_size": 512, "learning_rate": 0.002, "epochs": 10, "decay_every": 7}
 # STAMP's code has batches of 512, a learning rate of 0.003 and up to 10 epochs.
 MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every": 5}
 
-# Chosen with the model's own settings. Large batches use a GPU well, and need a learning rate that
-# rises and falls.
+# Large batches use a GPU well, and need a learning rate that rises and falls.
 PLUS = {
     "protocol": "refit",
     "epochs": 6,
@@ -247,7 +244,6 @@ def find_encoding(encoding: Any) -> Any:
 
 
 def with_own_encoding(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a model with `find_encoding` of the setting `encoding`, if it is given."""
     if "encoding" not in settings:
         return settings
     return {**settings, "encoding": find_encoding(settings["encoding"])}

@@ -135,7 +135,7 @@ class CausalLayer(TransformerLayer):
     def attention(  # type: ignore[override]
         self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks
     ) -> Tensor:
-        """The attention weights, for explanations: [Q, A, heads, L]."""
+        """The attention weights, [Q, A, heads, L]."""
         queries, near = self.queries(x, same, read, clicks.packing)
         keys, _ = self.in_slots(read.of_clicks, clicks.packing)
         weights = attention_weights(queries, keys, near, clicks)

@@ -111,11 +111,12 @@ class ItemKNN(NeighbourModel):
         return item[best], other[best], similarity[best]
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        known = self.known_clicks(batch)
+        is_read = self.known_clicks(batch)
         if not self.config.all_items:
-            number = torch.arange(1, known.shape[1] + 1, device=known.device)
-            known = known & (number == (known * number).amax(1, keepdim=True))
-        row, column = known.nonzero(as_tuple=True)
+            number = torch.arange(1, is_read.shape[1] + 1, device=is_read.device)
+            last = (is_read * number).amax(1, keepdim=True)
+            is_read = is_read & (number == last)
+        row, column = is_read.nonzero(as_tuple=True)
         click, entry = spread(self.offsets, batch.items[row, column])
         places = row[click] * self.items + self.similar[entry] - 1
         add_up(scores, places, self.similarity[entry])

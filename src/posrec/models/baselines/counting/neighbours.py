@@ -75,12 +75,14 @@ class NeighbourModel(CountingModel):
             scores = self.scores(batch).clamp(min=0)
             row, column, backward = own_items(batch, self.items)
             is_earlier = (backward > 0).long()
-            own = torch.zeros(len(scores), 2).to(scores)
-            own.index_put_((row, is_earlier), scores[row, column], accumulate=True)
+            own_scores = torch.zeros(len(scores), 2).to(scores)
+            own_scores.index_put_(
+                (row, is_earlier), scores[row, column], accumulate=True
+            )
             scores[row, column] = 0
-            total = own.sum(1) + scores.amax(1)
+            total = own_scores.sum(1) + scores.amax(1)
             total = total.clamp(min=torch.finfo(total.dtype).tiny)
-            shares += (own / total[:, None]).sum(0).cpu()
+            shares += (own_scores / total[:, None]).sum(0).cpu()
         return (shares / len(sessions)).to(items.device)
 
     def scores(self, batch: SessionBatch) -> Tensor:
@@ -121,8 +123,8 @@ def own_items(batch: SessionBatch, items: int) -> tuple[Tensor, Tensor, Tensor]:
     inside = batch.mask
     same = batch.items[:, :, None] == batch.items[:, None, :]  # [B, L, L]
     again = (same & inside[:, None, :]).triu(1).any(2)
-    known = (batch.items >= 1) & (batch.items <= items)
-    row, click = (inside & ~again & known).nonzero(as_tuple=True)
+    is_known = (batch.items >= 1) & (batch.items <= items)
+    row, click = (inside & ~again & is_known).nonzero(as_tuple=True)
     return row, batch.items[row, click] - 1, batch.lengths[row] - 1 - click
 
 

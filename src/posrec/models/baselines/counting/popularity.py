@@ -70,9 +70,9 @@ class SPop(CountingModel):
         self.own_factors.copy_(repeated.any(1) | (repeated.shape[1] < LEAST_CLICKS))
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        known = self.known_clicks(batch)  # [B, L]
-        step = (self.place.max() + 1) * known  # [B, L]
+        is_known = self.known_clicks(batch)  # [B, L]
+        step = (self.place.max() + 1) * is_known  # [B, L]
         scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
-        scores.scatter_add_(1, (batch.items - 1) * known, step)
+        scores.scatter_add_(1, (batch.items - 1) * is_known, step)
         apply_own_factors(scores, batch, self.own_factors)
         return scores

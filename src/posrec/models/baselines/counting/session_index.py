@@ -38,7 +38,7 @@ class SessionPairs:
 
 
 class SessionIndex(nn.Module):
-    """The index; its buffers are empty before `count`."""
+    """Its buffers are empty before `count`."""
 
     session_offsets: Tensor  # [S + 1] int64
     session_items: Tensor  # [E] int32, distinct within a session

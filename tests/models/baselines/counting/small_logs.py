@@ -33,7 +33,7 @@ def scores(model: Any, *sessions: list[int]) -> list[list[float]]:
 
 
 def with_rest(near: dict[int, float], log: list[list[int]]) -> list[float]:
-    """Scores of all items: those of `near`, and below zero the others, the more clicked the higher."""
+    """Scores of all items: those of `near`, and the others below 0, by their clicks."""
     clicks = Counter(item for session in log for item in session)
     counts = sorted({clicks[item] for item in range(1, ITEMS + 1)})
     scores = []

@@ -21,9 +21,7 @@ from posrec.nn.layers.gated_graph import gru_update
 from posrec.nn.layers.transformer import TransformerLayer, has_kernel, kernel_attention
 from posrec.nn.packing import Packing, constants
 
-Terms = tuple[
-    Tensor, Tensor, Tensor
-]  # of Eq. (10), [Q, d] each, as named by INTENTIONS
+Terms = tuple[Tensor, Tensor, Tensor]  # of Eq. (10), [Q, d] each, see INTENTIONS
 MOST_CLICKS = 5  # more clicks on one item of a session count as this many
 SUMS_SIDE_BY_SIDE = 16  # chunks of the rows of a product on a GPU
 
@@ -322,9 +320,7 @@ class SessionReader(nn.Module):
         updated = x if self.message is None else self.message(x, every)
         # Of all positions, so that an exported network holds the tables instead of computing them
         # for its sessions.
-        encoding = split(
-            self.encoding, max(self.max_length, clicks.every.packing.longest)
-        )
+        encoding = split(self.encoding, max(self.max_length, every.packing.longest))
         hidden = (
             updated
             + look_up(encoding.forward, every.position)

@@ -12,9 +12,9 @@ from tests.helpers import ROOT
 def page_model() -> str:
     """The text of the model on the documentation's page."""
     page = (ROOT / "docs" / "own_model.md").read_text(encoding="utf-8")
-    found = re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+    block = re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    return block[1]
 
 
 def own_spec() -> ModelSpec:

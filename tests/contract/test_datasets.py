@@ -12,25 +12,19 @@ from tests.helpers import plain, write_lines
 def test_a_dataset_written_by_hand_is_what_prepare_gives(tmp_path: Path) -> None:
     train = [["a", "b", "a"], ["c", "b"], ["b", "d", "c", "a"]]
     test = [["a", "x"], ["d", "c", "b"]]
-    files = [
-        write_lines(
-            tmp_path / f"{name}.txt", [" ".join(session) for session in sessions]
-        )
-        for name, sessions in (("train", train), ("test", test))
-    ]
+    train_file = write_lines(tmp_path / "train.txt", list(map(" ".join, train)))
+    test_file = write_lines(tmp_path / "test.txt", list(map(" ".join, test)))
     by_command = posrec.prepare(
-        files[0],
+        train_file,
         "sessions",
         tmp_path / "prepared",
-        test=files[1],
+        test=test_file,
         progress=SilentProgress(),
     )
     by_hand = write_dataset(tmp_path / "written", train, test)
     assert by_hand.vocabulary.ids == by_command.vocabulary.ids
     assert plain(by_hand.train) == plain(by_command.train)
     assert plain(by_hand.test) == plain(by_command.test)
-    assert by_hand.manifest["counts"] == by_command.manifest["counts"]
-    assert (
-        by_hand.manifest["validation_start"] == by_command.manifest["validation_start"]
-    )
+    for field in ("counts", "validation_start"):
+        assert by_hand.manifest[field] == by_command.manifest[field]
     assert stats(by_hand)["clicks"] == stats(by_command)["clicks"] == 14

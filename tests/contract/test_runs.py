@@ -29,33 +29,30 @@ SHALLOW = {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """Small; some of its test clicks are on items that training never saw."""
-    made = chain_shop(
-        tmp_path_factory.mktemp("chain"), seed=0, sessions=120, new_items=3
-    )
-    assert made.train_items < len(made.vocabulary)
-    return made
+    folder = tmp_path_factory.mktemp("chain")
+    data = chain_shop(folder, seed=0, sessions=120, new_items=3)
+    assert data.train_items < len(data.vocabulary)
+    return data
 
 
 class Interrupting(SilentProgress):
-    """Asks for a stop, as Ctrl-C and SIGTERM do, when training has taken so many steps."""
+    """Asks for a stop, as Ctrl-C and SIGTERM do, after this many steps of training."""
 
     def __init__(self, after: int) -> None:
         self.left = after
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
-        self.left -= work.startswith(
-            "Epoch"
-        )  # evaluating is not training: nothing listens to signals there
+        if work.startswith("Epoch"):  # nothing listens to signals while evaluating
+            self.left -= 1
         if self.left == 0:
             signal.raise_signal(signal.SIGTERM)
 
 
+QUICK = ("posrec", "posrec-plus", "gru4rec", "own")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        name if name in ("posrec", "posrec-plus", "gru4rec", "own") else slowly(name)
-        for name in TRAINED
-    ],
+    "name", [name if name in QUICK else slowly(name) for name in TRAINED]
 )
 def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(
     name: str, data: PreparedDataset, tmp_path: Path
@@ -66,9 +63,9 @@ def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(
     with pytest.raises(RunStopped):
         fitted(data, spec, tmp_path / "cut", settings, progress=Interrupting(after=3))
     fitted(data, spec, tmp_path / "cut", settings, resume=True)
-    assert same(
-        *(load_tensors(tmp_path / name / WEIGHTS)[0] for name in ("whole", "cut"))
-    )
+    weights, _ = load_tensors(tmp_path / "whole" / WEIGHTS)
+    resumed, _ = load_tensors(tmp_path / "cut" / WEIGHTS)
+    assert same(weights, resumed)
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +78,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 def popular(
     shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, float]:
-    return fitted(shop, MODELS["pop"], tmp_path_factory.mktemp("pop") / "run")[
-        1
-    ].metrics
+    run = tmp_path_factory.mktemp("pop") / "run"
+    return fitted(shop, MODELS["pop"], run)[1].metrics
 
 
 @pytest.mark.slow  # it trains every model: minutes
@@ -92,8 +88,7 @@ def test_it_beats_what_is_popular_on_the_demo_shop(
     name: str, shop: PreparedDataset, popular: dict[str, float], tmp_path: Path
 ) -> None:
     spec = MODELS[name]
-    _, outcome = fitted(
-        shop, spec, tmp_path / "run", known_settings(spec, {**TRAINING, **SHALLOW})
-    )
+    settings = known_settings(spec, {**TRAINING, **SHALLOW})
+    _, outcome = fitted(shop, spec, tmp_path / "run", settings)
     for metric in ("recall@20", "mrr@20"):
         assert outcome.metrics[metric] > 1.5 * popular[metric]

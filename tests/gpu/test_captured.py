@@ -3,6 +3,7 @@ GPU."""
 
 from dataclasses import fields, replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 ITEMS = 30
 BATCH = 20
 LONGEST = 6
-RATE = 0.003  # at 0.01, a change of the tenth bit grows to 1 % of GC-SAN's and SASRec's loss within 30 steps
+# At 0.01, a change of the tenth bit grows to 1 % of GC-SAN's and SASRec's loss within 30 steps.
+RATE = 0.003
 TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 
 
@@ -66,11 +68,9 @@ def test_captured_steps_are_the_eager_ones(name: str, precision: str) -> None:
     """With the kernel of the softmax, whose products are rounded to ten bits, and without."""
     torch.set_float32_matmul_precision(precision)
     loss = softmax_loss(ITEMS)
-    compare(
-        stepper(Stepper, name, loss),
-        stepper(CapturedStepper, name, loss),
-        2e-2 if precision == "high" else 5e-3,
-    )
+    eager = stepper(Stepper, name, loss)
+    captured = stepper(CapturedStepper, name, loss)
+    compare(eager, captured, tolerance=2e-2 if precision == "high" else 5e-3)
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -78,12 +78,11 @@ def test_an_evaluation_between_captured_steps_leaves_the_weights_where_they_are(
     name: str,
 ) -> None:
     """Captured steps change the memory in which the weights were when they were captured."""
-    captured = stepper(CapturedStepper, name, softmax_loss(ITEMS))
-    model = captured.model
-    data = SimpleNamespace(train=sessions())
-    places = [weights.data_ptr() for weights in model.parameters()]
-    evaluate_on(model, data, sessions(), torch.device("cuda"), SilentProgress())  # type: ignore[arg-type]
-    assert [weights.data_ptr() for weights in model.parameters()] == places
+    model = stepper(CapturedStepper, name, softmax_loss(ITEMS)).model
+    data: Any = SimpleNamespace(train=sessions())
+    addresses = [weights.data_ptr() for weights in model.parameters()]
+    evaluate_on(model, data, sessions(), torch.device("cuda"), SilentProgress())
+    assert [weights.data_ptr() for weights in model.parameters()] == addresses
     assert model.training
 
 
@@ -99,12 +98,11 @@ def compare(eager: Stepper, captured: Stepper, tolerance: float) -> None:
     )
     batches = captured.batches.arrange(units, random)[: STEPS_AT_ONCE + 1].cuda()
     batches[-1, -5:] = -1
-    eager.capacity = (
-        128  # on a GPU an eager step does not wait for the number of clicks either
-    )
-    for part in (batches[:-1], batches[-1:]):
-        expected = eager.run(part)
-        assert torch.allclose(captured.run(part), expected, rtol=tolerance)
+    # On a GPU an eager step does not wait for the number of clicks either.
+    eager.capacity = 128
+    for some in (batches[:-1], batches[-1:]):
+        expected = eager.run(some)
+        assert torch.allclose(captured.run(some), expected, rtol=tolerance)
     change = weights_of(eager) - first
     captured_change = weights_of(captured) - first
     # Rounding products to ten bits makes them differ by up to 0.056 (SASRec, on an H200).
@@ -120,7 +118,7 @@ def weights_of(stepper: Stepper) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_each_replay_draws_other_negatives(name: str) -> None:
-    """The batch and the weights stay the same, so that losses differ by the drawn negatives alone."""
+    """The batch and the weights stay the same: losses differ by the drawn negatives alone."""
     loss = choose_loss(Settings(loss=name, negatives=8), ITEMS, sessions().items.cuda())
     captured = stepper(CapturedStepper, "gru4rec", loss)
     assert isinstance(captured, CapturedStepper)
@@ -142,8 +140,7 @@ def test_batches_and_graphs_are_the_same_on_both_devices() -> None:
     assert torch.equal(here.lengths, there.lengths.cpu())
     theirs = vars(there.build_graph())
     for name, value in vars(here.build_graph()).items():
-        assert (
-            value is None
-            if theirs[name] is None
-            else torch.equal(value, theirs[name].cpu())
-        ), name
+        if theirs[name] is None:
+            assert value is None, name
+        else:
+            assert torch.equal(value, theirs[name].cpu()), name

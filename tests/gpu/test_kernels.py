@@ -12,9 +12,8 @@ from posrec.kernels.limits import MANY_SESSIONS
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 FEW = [3, 1, 20, 7]  # rows of each session
-MANY = FEW * (
-    MANY_SESSIONS // len(FEW)
-)  # short sessions and long ones have a launch each
+# Short sessions and long ones have a launch each.
+MANY = FEW * (MANY_SESSIONS // len(FEW))
 SPARE = 9  # rows that belong to no session
 
 
@@ -42,17 +41,17 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 @pytest.mark.parametrize("longest", [1, 2, 20, 33, 200])
 def test_distances(longest: int) -> None:
-    """Those of the CPU, of sessions with many repeats and with few."""
+    """As on the CPU, for sessions with many repeats and with few."""
     from posrec.nn.graph import build_graph
 
     lengths = torch.randint(1, longest + 1, (300,))
     for choices in (2, longest // 2 + 1, 10 * longest):
         items = torch.randint(1, choices + 1, (300, longest))
         expected = build_graph(items, lengths).distances
-        found = build_graph(items.cuda(), lengths.cuda()).distances
+        distances = build_graph(items.cuda(), lengths.cuda()).distances
         assert expected is not None
-        assert found is not None
-        assert torch.equal(found.cpu(), expected)
+        assert distances is not None
+        assert torch.equal(distances.cpu(), expected)
 
 
 @pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
@@ -64,33 +63,24 @@ def test_attention(d: int, heads: int, causal: bool, counts: list[int]) -> None:
     total = sum(counts)
     rows = random(total + SPARE, 3 * d)
     upstream = random(total + SPARE, d)
-    ours = attention(
-        *split(rows),
-        None,
-        begins(counts),
-        begins(counts)[:1],
-        heads,
-        max(counts),
-        causal,
-        0.0,
-    )[0]
-    parts = []
+    bounds = begins(counts)
+    options = (heads, max(counts), causal, 0.0)
+    ours, _ = attention(*split(rows), None, bounds, bounds[:1], *options)
+    sessions = []
     for session in rows[:total].split(counts):
-        queries, keys, values = session.view(len(session), 3, heads, -1).permute(
-            1, 2, 0, 3
-        )
+        split_rows = session.view(len(session), 3, heads, -1)
+        queries, keys, values = split_rows.permute(1, 2, 0, 3)
         logits = queries @ keys.mT / math.sqrt(d // heads)
         if causal:
-            logits = logits.masked_fill(
-                torch.ones_like(logits).triu(1).bool(), -math.inf
-            )
-        parts.append((logits.softmax(-1) @ values).transpose(0, 1).flatten(1))
-    plain = torch.cat(parts)
+            later = torch.ones_like(logits).triu(1).bool()
+            logits = logits.masked_fill(later, -math.inf)
+        sessions.append((logits.softmax(-1) @ values).transpose(0, 1).flatten(1))
+    plain = torch.cat(sessions)
     assert close(ours[:total], plain)
     assert not ours[total:].any()
-    assert close(
-        gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0]
-    )
+    (gradient,) = gradients(ours, upstream, rows)
+    (expected,) = gradients(plain, upstream[:total], rows)
+    assert close(gradient, expected)
 
 
 def split(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,40 +106,36 @@ def test_causal_attention_by_distance(
     torch.manual_seed(0)
     lengths = torch.randint(0, longest + 1, (40,), device="cuda")
     lengths[0] = longest
-    (packing,) = pack_many(
-        torch.arange(longest, device="cuda") < lengths[:, None], 40 * longest, 40
-    )
-    clicks = every_click(packing)
     rows = 40 * longest
+    filled = torch.arange(longest, device="cuda") < lengths[:, None]
+    (packing,) = pack_many(filled, rows, 40)
+    clicks = every_click(packing)
     layer = session_reader.CausalLayer(d, heads, 4 * d).cuda()
     torch.nn.init.normal_(layer.same_item)
     x = torch.randn(rows, askers, d, device="cuda")
     y = torch.randn(rows, d, device="cuda")
     backward = torch.randn(longest, d, device="cuda")
     bias = torch.randn(heads, longest, device="cuda")
-    inputs = [one.requires_grad_() for one in (x, y, backward, bias)]
+    inputs = [x, y, backward, bias]
+    for tensor in inputs:
+        tensor.requires_grad_()
+    weights = [
+        layer.same_item,
+        *layer.queries_keys_values.parameters(),
+        *layer.out.parameters(),
+    ]
     same = (torch.rand(rows, askers, longest, device="cuda") < 0.2).float()
-    factor = torch.randn(rows, askers, d, device="cuda") * packing.used[:, None, None]
-    found = []
+    used = packing.used[:, None, None]
+    factor = torch.randn(rows, askers, d, device="cuda") * used
+    outcomes = []
     for has_kernel in (True, False):
         if not has_kernel:
             monkeypatch.setattr(session_reader, "has_kernel", lambda *_: False)
-        result = (
-            layer(x, same, layer.project(y, backward, bias), clicks, packing)
-            * packing.used[:, None, None]
-        )
-        attending = [
-            layer.same_item,
-            *layer.queries_keys_values.parameters(),
-            *layer.out.parameters(),
-        ]
-        found.append(
-            [
-                result.detach(),
-                *torch.autograd.grad((result * factor).sum(), [*inputs, *attending]),
-            ]
-        )
-    for ours, theirs in zip(*found, strict=True):
+        result = layer(x, same, layer.project(y, backward, bias), clicks) * used
+        loss = (result * factor).sum()
+        grads = torch.autograd.grad(loss, [*inputs, *weights])
+        outcomes.append([result.detach(), *grads])
+    for ours, theirs in zip(*outcomes, strict=True):
         assert (ours - theirs).norm() < 1e-4 * theirs.norm()
 
 
@@ -161,25 +147,19 @@ def test_dropout_of_attention_is_the_same_backward_and_averages_out(
 
     rows = random(sum(counts), 300)
     seeds = torch.arange(300, device="cuda")[:, None]
+
+    def attended(seed: Tensor, dropout: float) -> Tensor:
+        options = (2, max(counts), False, dropout)
+        return attention(*split(rows), None, begins(counts), seed, *options)[0]
+
     with torch.no_grad():
-        outcomes = torch.stack(
-            [
-                attention(
-                    *split(rows), None, begins(counts), seed, 2, max(counts), False, 0.3
-                )[0]
-                for seed in seeds
-            ]
-        )
-    whole = attention(
-        *split(rows), None, begins(counts), seeds[0], 2, max(counts), False, 0.0
-    )[0]
+        outcomes = torch.stack([attended(seed, 0.3) for seed in seeds])
+    without = attended(seeds[0], 0.0)
     assert not torch.equal(outcomes[0], outcomes[1])
-    assert (outcomes.mean(0) - whole).abs().mean() < 0.1 * whole.abs().mean()
-    # It is linear in the values, so the gradient of the values gives the outcome back where the
-    # mask is the same.
-    ours = attention(
-        *split(rows), None, begins(counts), seeds[3], 2, max(counts), False, 0.3
-    )[0]
+    assert (outcomes.mean(0) - without).abs().mean() < 0.1 * without.abs().mean()
+    # It is linear in the values, so the gradient of the values gives the outcome back if the mask
+    # is the same.
+    ours = attended(seeds[3], 0.3)
     upstream = random(sum(counts), 100)
     (gradient,) = gradients(ours, upstream, rows)
     back, forth = (
@@ -199,11 +179,8 @@ def test_smoothing(d: int) -> None:
     row = torch.repeat_interleave(torch.arange(rows), entries)
     columns = torch.randint(rows, (len(row),))
     values = torch.rand(len(row))
-    near = (
-        torch.zeros(rows, rows)
-        .index_put((row, columns), values, accumulate=True)
-        .cuda()
-    )
+    near = torch.zeros(rows, rows)
+    near = near.index_put((row, columns), values, accumulate=True).cuda()
     table = torch.randn(rows, d, device="cuda")
     offsets = functional.pad(entries.cumsum(0), (1, 0))
     ours = smooth(table, 0.3, offsets.cuda(), columns.cuda(), values.cuda())

@@ -30,10 +30,10 @@ def test_it_trains(
     """With sessions of 200 clicks; and the compiler's warnings do not reach the terminal."""
     random = torch.Generator().manual_seed(0)
     lengths = [200, 150, 60] + [5] * 100
-    log = [
-        [str(item) for item in torch.randint(60, (length,), generator=random).tolist()]
-        for length in lengths
-    ]
+    log = []
+    for length in lengths:
+        items = torch.randint(60, (length,), generator=random).tolist()
+        log.append([str(item) for item in items])
     data = write_dataset(tmp_path / "data", log, log[-20:])
     training = {**settings, "protocol": "paper", "epochs": 2, "batch_size": 256}
     _, outcome = fit_run(

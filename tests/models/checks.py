@@ -2,6 +2,7 @@
 common check."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +28,17 @@ sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=9)
 Weights = dict[tuple[int, int], float]  # (receiver, sender) -> weight
 
 
+def build(model: Any, config: Any, **changes: Any) -> Any:
+    """The model in double precision, for evaluation."""
+    torch.manual_seed(3)
+    return model(ITEMS, replace(config, **changes)).double().eval()
+
+
 def count_edges(session: Sequence[int]) -> tuple[Weights, Weights]:
     """How often each item was clicked right after each other, seen from its receiver and from its
     sender."""
     nodes = dict.fromkeys(session)
-    incoming = {(one, other): 0.0 for one in nodes for other in nodes}
+    incoming = {(receiver, sender): 0.0 for receiver in nodes for sender in nodes}
     outgoing = dict(incoming)
     for before, after in pairwise(session):
         incoming[after, before] += 1
@@ -63,15 +70,16 @@ def edges_with_anchors(
                 incoming[node, anchor] += steps[node][anchor]
             for anchor in {session[-1], *repeated(session)}:
                 outgoing[node, anchor] += steps[node][anchor]
-    for weights in (incoming, outgoing) if divided else ():
-        for node in dict.fromkeys(session):
-            total = sum(
-                value for (receiver, _), value in weights.items() if receiver == node
-            )
-            for key in weights:
-                if key[0] == node and total:
-                    weights[key] /= total
-    return incoming, outgoing
+    if not divided:
+        return incoming, outgoing
+    return divide_by_sums(incoming), divide_by_sums(outgoing)
+
+
+def divide_by_sums(weights: Weights) -> Weights:
+    totals: dict[int, float] = {}
+    for (receiver, _), weight in weights.items():
+        totals[receiver] = totals.get(receiver, 0) + weight
+    return {key: weight / (totals[key[0]] or 1) for key, weight in weights.items()}
 
 
 def gated_graph_slowly(
@@ -84,20 +92,26 @@ def gated_graph_slowly(
     incoming, outgoing = edges
     updated = {}
     for node, vector in vectors.items():
-        message = torch.cat([
-            sum(incoming[node, other] * (w_in @ vectors[other] + b_in) for other in vectors),
-            sum(outgoing[node, other] * (w_out @ vectors[other] + b_out) for other in vectors),
-        ])  # fmt: skip
-        of_message = (
-            layer.from_message.weight @ message + layer.from_message.bias
-        ).split(d)
-        of_node = (w_gates @ vector + b_gates).split(d)
-        reset, update = (
-            (of_message[part] + of_node[part]).sigmoid() for part in (0, 1)
-        )
-        new = (of_message[2] + reset * of_node[2]).tanh()
-        updated[node] = (1 - update) * new + update * vector
+        from_in = torch.zeros_like(vector)
+        from_out = torch.zeros_like(vector)
+        for sender, sent in vectors.items():
+            from_in = from_in + incoming[node, sender] * (w_in @ sent + b_in)
+            from_out = from_out + outgoing[node, sender] * (w_out @ sent + b_out)
+        message = torch.cat([from_in, from_out])
+        of_message = layer.from_message.weight @ message + layer.from_message.bias
+        of_node = w_gates @ vector + b_gates
+        updated[node] = gru_step(of_message, of_node, vector)
     return updated
+
+
+def gru_step(of_input: Tensor, of_state: Tensor, state: Tensor) -> Tensor:
+    """The next state, from what the input and the state give to the three gates."""
+    reset_input, update_input, new_input = of_input.chunk(3)
+    reset_state, update_state, new_state = of_state.chunk(3)
+    reset = (reset_input + reset_state).sigmoid()
+    update = (update_input + update_state).sigmoid()
+    new = (new_input + reset * new_state).tanh()
+    return (1 - update) * new + update * state
 
 
 def look_up(model: Any, session: Sequence[int]) -> dict[int, Tensor]:
@@ -109,26 +123,17 @@ def gru_slowly(layer: nn.GRU, inputs: list[Tensor]) -> list[Tensor]:
     state = torch.zeros(layer.hidden_size, dtype=torch.float64)
     states = []
     for x in inputs:
-        from_x = layer.weight_ih_l0 @ x + layer.bias_ih_l0
-        from_state = layer.weight_hh_l0 @ state + layer.bias_hh_l0
-        (reset_x, update_x, new_x), (reset_h, update_h, new_h) = (
-            from_x.chunk(3),
-            from_state.chunk(3),
-        )
-        reset = (reset_x + reset_h).sigmoid()
-        update = (update_x + update_h).sigmoid()
-        state = (1 - update) * (new_x + reset * new_h).tanh() + update * state
+        of_input = layer.weight_ih_l0 @ x + layer.bias_ih_l0
+        of_state = layer.weight_hh_l0 @ state + layer.bias_hh_l0
+        state = gru_step(of_input, of_state, state)
         states.append(state)
     return states
 
 
 def vector(table: nn.Module, item: int) -> Tensor:
-    known = 1 <= item <= ITEMS
-    return (
-        table.weight[item - 1]
-        if known
-        else torch.zeros(table.weight.shape[1], dtype=torch.float64)
-    )
+    if 1 <= item <= ITEMS:
+        return table.weight[item - 1]
+    return torch.zeros(table.weight.shape[1], dtype=torch.float64)
 
 
 def assert_agrees(
@@ -138,7 +143,6 @@ def assert_agrees(
     atol: float = 1e-12,
 ) -> None:
     """Session vectors of a batch against one session at a time, in double precision."""
-    fast = model.session_vectors(SessionBatch.of(batch))
-    assert torch.allclose(
-        fast, torch.stack([slowly(model, session) for session in batch]), atol=atol
-    )
+    vectors = model.session_vectors(SessionBatch.of(batch))
+    expected = torch.stack([slowly(model, session) for session in batch])
+    assert torch.allclose(vectors, expected, atol=atol)

@@ -10,12 +10,10 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
-from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from tests.contract.models import own_spec, page_model
-from tests.helpers import ROOT, chain_shop, command, own_process
+from tests.helpers import ROOT, chain_shop, command, fitted, own_process
 
 QUICK = ("--device", "cpu", "--set", "d=16", "--set", "batch_size=64")
 
@@ -43,25 +41,20 @@ def test_the_page_runs(here: Path) -> None:
     pytest.importorskip("optuna")
     (shown,) = blocks("sh")
     for line in shown.splitlines():
-        quick = (
-            ("--set", "epochs=1")
-            if "evaluate" not in line and "recommend" not in line
-            else ()
-        )
-        done = command(*shlex.split(line)[1:], *quick)
+        words = shlex.split(line)[1:]
+        if words[0] not in ("evaluate", "recommend"):
+            words += ["--set", "epochs=1"]
+        done = command(*words)
         assert done.code == 0, f"{line}\n{done.err}"
     config = json.loads((here / "runs" / "recency" / "config.json").read_text())
     assert config["model"] == f"{here / 'recency.py'}:RECENCY"
-    assert (here / "comparison-with-mine" / "RECENCY" / "metrics.json").exists()
-    assert "RECENCY" in (here / "comparison-with-mine" / "report.html").read_text(
-        encoding="utf-8"
-    )
-    _, test, in_python = blocks(
-        "python"
-    )  # tests/contract runs what the test on the page runs
-    done = own_process(
-        code=f"import sys; sys.path.insert(0, '')\n{test}\n{in_python}", cwd=here
-    )
+    comparison = here / "comparison-with-mine"
+    assert (comparison / "RECENCY" / "metrics.json").exists()
+    assert "RECENCY" in (comparison / "report.html").read_text(encoding="utf-8")
+    # tests/contract runs what the test on the page runs.
+    _, test, in_python = blocks("python")
+    code = f"import sys; sys.path.insert(0, '')\n{test}\n{in_python}"
+    done = own_process(code=code, cwd=here)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0
 
@@ -69,18 +62,15 @@ def test_the_page_runs(here: Path) -> None:
 def test_a_run_can_be_resumed_from_another_working_directory(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        command(
-            "train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK
-        ).code
-        == 0
-    )
+    mine = ("--model", "recency.py:RECENCY")
+    assert command("train", "shop", *mine, "--out", "run", *QUICK).code == 0
     (here / "below").mkdir()
     monkeypatch.chdir(here / "below")
     again = ("--model", "../recency.py:RECENCY", "--out", "../run", "--resume", *QUICK)
     assert command("train", "../shop", *again).code == 0
     other = command("train", "../shop", "--out", "../run", "--resume", *QUICK)
-    assert (other.code, "model was" in other.err) == (2, True)
+    assert other.code == 2
+    assert "model was" in other.err
 
 
 def test_a_run_starts_from_another(here: Path) -> None:
@@ -89,52 +79,32 @@ def test_a_run_starts_from_another(here: Path) -> None:
     assert command(*named, "--out", "first").code == 0
     done = command(*named, "--from", "first", "--out", "second")
     assert done.code == 0, done.err
-    assert load_run("second", own_spec()).config["started_from"]["run"] == str(
-        here / "first"
-    )
+    run = load_run("second", own_spec())
+    assert run.config["started_from"]["run"] == str(here / "first")
 
 
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)
-    done = own_process(
-        *words, cwd=here
-    )  # python -m puts the working directory on the path
+    # python -m puts the working directory on the path.
+    done = own_process(*words, cwd=here)
     assert done.returncode == 0, done.stderr
-    assert (
-        json.loads((here / "run" / "config.json").read_text())["model"]
-        == "recency:RECENCY"
-    )
+    config = json.loads((here / "run" / "config.json").read_text())
+    assert config["model"] == "recency:RECENCY"
 
 
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
-        ("gone.py:MINE", None, "--model gone.py:MINE: there is no file"),
-        (
-            "mine.py:MINE",
-            "import torch\n\nnonsense",
-            r"name 'nonsense' is not defined \(.*mine\.py, line 3\)",
-        ),
-        ("mine.py:MINE", "def", r"can't be loaded: SyntaxError"),
-        ("mine.py:MINE", "", "'MINE' is missing there; it must be a posrec.ModelSpec"),
-        ("mine.py:MINE", "class MINE: pass", "'MINE' is a class there"),
-        (
-            "no.such.module:MINE",
-            None,
-            "there is no module no; write FILE.py:NAME, or a module that Python can import",
-        ),
-        (
-            "mine.py:MINE",
-            "import no.such.module",
-            "ModuleNotFoundError: No module named 'no'",
-        ),
-        (
-            "mine.py",
-            "",
-            "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC",
-        ),
+        ("gone.py:MINE", None, "no file"),
+        ("mine.py:MINE", "import torch\n\nnonsense", r"'nonsense'.*mine\.py, line 3"),
+        ("mine.py:MINE", "def", "SyntaxError"),
+        ("mine.py:MINE", "", "'MINE' is missing.*ModelSpec"),
+        ("mine.py:MINE", "class MINE: pass", "'MINE' is a class"),
+        ("no.such.module:MINE", None, "no module no; write FILE.py:NAME"),
+        ("mine.py:MINE", "import no.such.module", "No module named 'no'"),
+        ("mine.py", "", "'mine.py' is not known.*my_model.py:MY_SPEC"),
     ],
 )
 def test_the_error_says_why_a_model_cannot_be_loaded(
@@ -157,21 +127,12 @@ def data(tmp_path: Path) -> PreparedDataset:
 def test_a_run_of_a_spec_needs_the_spec_to_be_opened(
     data: PreparedDataset, tmp_path: Path
 ) -> None:
-    own = own_spec()
-    run, _ = fit_run(
-        data,
-        own,
-        tmp_path / "run",
-        {"d": 16, "epochs": 1},
-        "cpu",
-        progress=SilentProgress(),
-    )
+    spec = own_spec()
+    run, _ = fitted(data, spec, tmp_path / "run", {"d": 16, "epochs": 1})
     assert run.config["model"].endswith(".RecencyConfig")
-    with pytest.raises(
-        InputError, match=r"RecencyConfig; if you trust that code, name it.*load_run"
-    ):
+    with pytest.raises(InputError, match=r"RecencyConfig;.*load_run"):
         load_run(tmp_path / "run")
-    assert type(load_run(tmp_path / "run", own).model) is own.model
+    assert type(load_run(tmp_path / "run", spec).model) is spec.model
     with pytest.raises(InputError, match="does not fit its config"):
         load_run(tmp_path / "run", "posrec")
 
@@ -179,8 +140,6 @@ def test_a_run_of_a_spec_needs_the_spec_to_be_opened(
 def test_a_spec_of_the_registry_is_saved_by_its_name(
     data: PreparedDataset, tmp_path: Path
 ) -> None:
-    run, _ = fit_run(
-        data, MODELS["pop"], tmp_path / "run", {}, "cpu", progress=SilentProgress()
-    )
+    run, _ = fitted(data, MODELS["pop"], tmp_path / "run")
     assert run.config["model"] == "pop"
     assert load_run(tmp_path / "run").config == run.config

@@ -13,14 +13,9 @@ from posrec.encodings.schemes import ENCODINGS
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import checks
-from tests.models.checks import ITEMS, sessions
+from tests.models.checks import sessions
 
 SMALL = PosRecConfig(d=8, heads=2, max_length=9)
-
-
-def make(**changes) -> PosRec:
-    torch.manual_seed(3)
-    return PosRec(ITEMS, replace(SMALL, **changes)).double().eval()
 
 
 def slowly(model: PosRec, session: list[int]) -> Tensor:
@@ -28,20 +23,18 @@ def slowly(model: PosRec, session: list[int]) -> Tensor:
     config = model.config
     nodes = list(dict.fromkeys(session))
     edges = checks.edges_with_anchors(session, config.anchors, config.normalize)
-    updated = checks.gated_graph_slowly(
-        model.graph, checks.look_up(model, session), edges
-    )
+    vectors = checks.look_up(model, session)
+    updated = checks.gated_graph_slowly(model.graph, vectors, edges)
 
+    # A repeated item has the positions of its earliest and of its latest click.
     forward = torch.tensor([[session.index(node) for node in nodes]])
     backward = torch.tensor([[session[::-1].index(node) for node in nodes]])
-    length = torch.tensor([len(session)])
-    hidden = (
-        torch.stack([updated[node] for node in nodes])
-        + model.encoding(forward, backward, length)[0]
-    )
+    positions = (forward, backward, torch.tensor([len(session)]))
+    hidden = torch.stack([updated[node] for node in nodes])
+    hidden = hidden + model.encoding(*positions)[0]
     bias = None
     if config.encoding == "rpe":
-        bias = model.encoding.attention_bias(forward, backward, length)[0]
+        bias = model.encoding.attention_bias(*positions)[0]
     for layer in model.transformer:
         hidden = transformer_slowly(layer, hidden, config.heads, bias)
     last = nodes.index(session[-1])
@@ -54,24 +47,22 @@ def slowly(model: PosRec, session: list[int]) -> Tensor:
 
 
 def transformer_slowly(layer, x: Tensor, heads: int, bias: Tensor | None) -> Tensor:
-    d = x.shape[1]
-    queries, keys, values = (x @ w.T + b for w, b in zip(
-        layer.queries_keys_values.weight.split(d), layer.queries_keys_values.bias.split(d), strict=True))  # fmt: skip
-    width = d // heads
-    parts = []
+    queries, keys, values = layer.queries_keys_values(x).chunk(3, dim=1)
+    width = x.shape[1] // heads
+    attended = []
     for head in range(heads):
         columns = slice(head * width, (head + 1) * width)
         logits = queries[:, columns] @ keys[:, columns].T / math.sqrt(width)
         if bias is not None:
             logits = logits + bias[head]
-        parts.append(logits.softmax(1) @ values[:, columns])
-    x = layer.after_attention(x + layer.out(torch.cat(parts, 1)))
+        attended.append(logits.softmax(1) @ values[:, columns])
+    x = layer.after_attention(x + layer.out(torch.cat(attended, 1)))
     return layer.after_feed_forward(x + layer.narrow(layer.widen(x).relu()))
 
 
 @pytest.mark.parametrize("encoding", list(ENCODINGS))
 def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
-    model = make(encoding=encoding)
+    model = checks.build(PosRec, SMALL, encoding=encoding)
     checks.assert_agrees(model, slowly, checks.SESSIONS)
 
 
@@ -85,23 +76,9 @@ def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
 def test_any_batch_agrees_with_the_equations(
     batch: list[list[int]], anchors: bool, normalize: bool, lambda2: float
 ) -> None:
-    model = make(anchors=anchors, normalize=normalize, lambda2=lambda2, layers=2)
+    config = replace(SMALL, anchors=anchors, normalize=normalize, lambda2=lambda2)
+    model = checks.build(PosRec, config, layers=2)
     checks.assert_agrees(model, slowly, batch, checks.FLOAT32 if normalize else 1e-11)
-
-
-def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
-    """In a b a, a stands 0 from the first click and 0 from the last: the halves of rows 0 and 0 of
-    LDPE's table."""
-    model = make(encoding="ldpe", anchors=False)
-    seen = []
-    model.encoding.register_forward_hook(
-        lambda module, inputs, output: seen.append(inputs)
-    )
-    model.session_vectors(SessionBatch.of([[4, 6, 4]]))
-    forward, backward, length = seen[0]
-    assert forward[0, 0] == 0
-    assert backward[0, 0] == 0
-    assert (forward[0, 1], backward[0, 1], length[0]) == (1, 1, 3)
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["ldpe", "rpe"]))
@@ -109,9 +86,7 @@ def test_with_distances_by_doubling_it_is_the_same(
     batch: list[list[int]], encoding: str
 ) -> None:
     """What is exported."""
-    model = make(encoding=encoding, layers=2)
-    plain = SessionBatch.of(batch)
-    exported = replace(plain, longest=9)
-    assert torch.allclose(
-        model.session_vectors(exported), model.session_vectors(plain), atol=1e-12
-    )
+    model = checks.build(PosRec, SMALL, encoding=encoding, layers=2)
+    expected = model.session_vectors(SessionBatch.of(batch))
+    exported = model.session_vectors(replace(SessionBatch.of(batch), longest=9))
+    assert torch.allclose(exported, expected, atol=1e-12)

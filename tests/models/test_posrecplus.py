@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.encodings.schemes import ENCODINGS
-from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig, RepeatPart
 from posrec.nn.batch import SessionBatch
 from posrec.nn.first_read import first_read
 from posrec.nn.packing import pack_many
 from posrec.testing import random_sessions
+from tests.models import checks
+from tests.models.checks import ITEMS, sessions
 
-ITEMS = 12
 SMALL = PosRecPlusConfig(d=8, heads=2, max_length=9, repeat_width=5, neighbours=3)
 SPLIT = [name for name in ENCODINGS if not name.startswith("2d")]
-sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=9)
 
 
 def make(**changes) -> PosRecPlus:
@@ -27,42 +27,30 @@ def make(**changes) -> PosRecPlus:
     model = PosRecPlus(ITEMS, replace(SMALL, **changes))
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.4)
-    log = [
-        [1 + (item - 1) % ITEMS for item in session] for session in random_sessions()
-    ]
+    log = random_sessions()
     clicks = torch.tensor([item for session in log for item in session])
-    model.count(clicks, torch.tensor([0, *map(len, log)]).cumsum(0))
+    offsets = torch.tensor([0, *map(len, log)]).cumsum(0)
+    model.count(1 + (clicks - 1) % ITEMS, offsets)
     return model.double().eval().requires_grad_(False)
 
 
 def smoothed_slowly(model: PosRecPlus) -> Tensor:
     table = model.embedding.weight
     graph = model.co_clicks.edges
-    rows = []
-    for row, vector in enumerate(table):
-        for place in (
-            range(int(graph.offsets[row]), int(graph.offsets[row + 1]))
-            if len(graph.values)
-            else ()
-        ):
-            vector = (
-                vector
-                + model.config.smoothing
-                * graph.values[place]
-                * table[graph.columns[place]]
-            )
-        rows.append(vector)
-    return torch.stack(rows)
+    if not len(graph.values):
+        return table
+    smoothed = table.clone()
+    for row in range(len(table)):
+        for entry in range(int(graph.offsets[row]), int(graph.offsets[row + 1])):
+            weight = model.config.smoothing * graph.values[entry]
+            smoothed[row] += weight * table[graph.columns[entry]]
+    return smoothed
 
 
-def encoded_slowly(model: PosRecPlus, place: int, last: int) -> Tensor:
-    """The positional encoding itself, at a place of a session that ends at click `last`."""
-    at = (
-        torch.tensor([[place]]),
-        torch.tensor([[last - place]]),
-        torch.tensor([last + 1]),
-    )
-    return model.encoding(*at)[0, 0]
+def encoded_slowly(model: PosRecPlus, last: int) -> Tensor:
+    """The positional encoding itself, of a session that ends at click `last`: [last + 1, d]."""
+    position = torch.arange(last + 1)[None]
+    return model.encoding(position, last - position, torch.tensor([last + 1]))[0]
 
 
 def attended_slowly(
@@ -81,23 +69,17 @@ def attended_slowly(
     of_query, of_key, of_value = layer.queries_keys_values.bias.split(d)
     query = to_query @ asking + of_query
     width = d // heads
-    parts = []
+    attended = []
     for head in range(heads):
-        own = slice(head * width, (head + 1) * width)
-        logits = [
-            query[own] @ (to_key @ y + of_key)[own] / width**0.5
-            + layer.same_item[head] * (one == item)
-            + near[head]
-            for y, one, near in zip(read, items, bias, strict=True)
-        ]
-        weights = torch.stack(logits).softmax(0)
-        parts.append(
-            sum(
-                weight * (to_value @ y + of_value)[own]
-                for weight, y in zip(weights, read, strict=True)
-            )
-        )
-    return layer.after_attention(asking + layer.out(torch.cat(parts)))
+        columns = slice(head * width, (head + 1) * width)
+        logits = []
+        for y, read_item, near in zip(read, items, bias, strict=True):
+            key = (to_key @ y + of_key)[columns]
+            same = layer.same_item[head] * (read_item == item)
+            logits.append(query[columns] @ key / width**0.5 + same + near[head])
+        values = [(to_value @ y + of_value)[columns] for y in read]
+        attended.append(torch.stack(logits).softmax(0) @ torch.stack(values))
+    return layer.after_attention(asking + layer.out(torch.cat(attended)))
 
 
 def states_slowly(
@@ -113,39 +95,36 @@ def states_slowly(
             updated.append(vector)
             continue
         before = x[j - 1] if j else torch.zeros_like(vector)
-        from_x = reader.message.of_click(vector).chunk(3)
-        from_message = reader.message.of_message(before).chunk(3)
-        reset, update = (
-            (from_x[gate] + from_message[gate]).sigmoid() for gate in (0, 1)
-        )
-        new = (from_message[2] + reset * from_x[2]).tanh()
-        updated.append((1 - update) * new + update * vector)
+        of_message = reader.message.of_message(before)
+        of_click = reader.message.of_click(vector)
+        updated.append(checks.gru_step(of_message, of_click, vector))
     counts = [min(session[: j + 1].count(item), 5) for j, item in enumerate(session)]
 
     def read_at(i: int) -> list[Tensor]:
+        encoded = encoded_slowly(model, i)
         return [
-            updated[j] + reader.clicks[counts[j]] + encoded_slowly(model, j, i)
-            for j in range(i + 1)
+            updated[j] + reader.clicks[counts[j]] + encoded[j] for j in range(i + 1)
         ]
 
     def bias_at(i: int) -> list[Tensor]:
         if model.config.encoding != "rpe":
             return [torch.zeros(model.config.heads)] * (i + 1)
-        place = torch.arange(i + 1)[None]
-        bias = model.encoding.attention_bias(place, i - place, torch.tensor([i + 1]))[0]
+        position = torch.arange(i + 1)[None]
+        positions = (position, i - position, torch.tensor([i + 1]))
+        bias = model.encoding.attention_bias(*positions)[0]
         return [bias[:, i, j] for j in range(i + 1)]
 
     (layer,) = reader.transformer
     hidden = []
     for i, item in enumerate(session):
+        read = read_at(i)
         asked = attended_slowly(
-            layer, read_at(i)[-1], item, read_at(i), session[: i + 1], bias_at(i)
+            layer, read[-1], item, read, session[: i + 1], bias_at(i)
         )
         inner = layer.narrow(layer.widen(asked).relu())
         hidden.append(layer.after_feed_forward(asked + inner))
-    initial = attended_slowly(
-        layer, read_at(last)[0], session[0], read_at(last), session, bias_at(last)
-    )
+    read = read_at(last)
+    initial = attended_slowly(layer, read[0], session[0], read, session, bias_at(last))
     return updated, hidden, initial
 
 
@@ -165,34 +144,37 @@ def slowly(model: PosRecPlus, session: list[int]) -> Tensor:
         z = z + model.trends.by_part()[:ITEMS, -1]
     if model.repeat is None:
         return z
-    part = model.repeat
-    own = list(dict.fromkeys(session))
+    return with_repeats_slowly(model.repeat, session, z, x, hidden, h)
+
+
+def with_repeats_slowly(
+    part: RepeatPart,
+    session: list[int],
+    z: Tensor,
+    x: list[Tensor],
+    hidden: list[Tensor],
+    h: Tensor,
+) -> Tensor:
+    """log p of all items, from their scores z."""
+    items = list(dict.fromkeys(session))
     rho = []
-    delta = []
-    for item in own:
-        j = max(place for place, one in enumerate(session) if one == item)
-        u = part.of_item(x[j]) + part.of_state(hidden[j]) + part.of_session(h)
-        u = (
-            u
-            + part.forward_position[session.index(item)]
-            + part.backward_position[len(session) - 1 - j]
-        )
+    raised = z.clone()
+    for item in items:
+        backward = session[::-1].index(item)
+        u = part.of_item(x[-1 - backward]) + part.of_state(hidden[-1 - backward])
+        u = u + part.of_session(h) + part.forward_position[session.index(item)]
+        u = u + part.backward_position[backward]
         out = part.out((u + part.clicks[min(session.count(item), 5)]).relu())
         rho.append(out[0])
-        delta.append(out[1].clamp(-10, 10))
+        raised[item - 1] += out[1].clamp(-10, 10)
     r = torch.stack(rho).softmax(0)
     strength = torch.stack(rho).logsumexp(0)[None] / 5
-    features = torch.tensor([len(session), len(own)]).log1p() / 3
-    again = torch.tensor([float(session.count(session[-1]) > 1)])
-    g = part.gate(torch.cat([h, features.double(), again.double(), strength])).softmax(
-        0
-    )
-    raised = z.clone()
-    for item, amount in zip(own, delta, strict=True):
-        raised[item - 1] = raised[item - 1] + amount
+    counts = torch.tensor([len(session), len(items)]).log1p().double() / 3
+    again = torch.tensor([float(session.count(session[-1]) > 1)]).double()
+    g = part.gate(torch.cat([h, counts, again, strength])).softmax(0)
     p = g[1] * raised.softmax(0)
-    for item, chance in zip(own, r, strict=True):
-        p[item - 1] = p[item - 1] + g[0] * chance
+    for item, chance in zip(items, r, strict=True):
+        p[item - 1] += g[0] * chance
     return p.log()
 
 
@@ -207,14 +189,11 @@ def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["2dspe", "2dlpe"])
 def test_an_encoding_that_reads_the_length_is_refused(encoding: str) -> None:
-    with pytest.raises(
-        ValueError,
-        match=f"encoding={encoding} depends on the session's length.*--model posrec",
-    ):
+    with pytest.raises(ValueError, match=f"encoding={encoding}.*--model posrec"):
         make(encoding=encoding)
 
 
-PARTS = ("message", "initial", "cosine", "trend", "repeat")
+SWITCHES = ("message", "initial", "cosine", "trend", "repeat")
 
 
 @settings(max_examples=40)
@@ -227,7 +206,7 @@ def test_any_batch_agrees_with_the_equations(
     batch: list[list[int]], on: tuple[bool, ...], smoothing: float
 ) -> None:
     """With each part on or off; the co-click graph is float32, where thirds are rounded."""
-    model = make(smoothing=smoothing, **dict(zip(PARTS, on, strict=True)))
+    model = make(smoothing=smoothing, **dict(zip(SWITCHES, on, strict=True)))
     expected = torch.stack([slowly(model, session) for session in batch])
     assert torch.allclose(model.scores(SessionBatch.of(batch)), expected, atol=1e-4)
 
@@ -244,21 +223,17 @@ def test_one_pass_reads_every_prefix_as_if_alone(
 ) -> None:
     """At any padding of the batch, and with unused rows after the last click."""
     model = make(encoding=encoding, layers=layers)
-    whole = SessionBatch.of(batch)
-    whole = replace(
-        whole,
-        items=torch.nn.functional.pad(whole.items, (0, padding)),
-        every_click=True,
-    )
+    plain = SessionBatch.of(batch)
+    items = torch.nn.functional.pad(plain.items, (0, padding))
+    padded = replace(plain, items=items, every_click=True)
     clicks = sum(map(len, batch))
-    roomy = replace(
-        whole, packing=pack_many(whole.mask, clicks + padding, len(batch))[0]
-    )
+    (packing,) = pack_many(padded.mask, clicks + padding, len(batch))
+    roomy = replace(padded, packing=packing)
     prefixes = [
         session[:end] for session in batch for end in range(1, len(session) + 1)
     ]
     alone = model.scores(SessionBatch.of(prefixes))
-    assert torch.allclose(model.scores(whole), alone)
+    assert torch.allclose(model.scores(padded), alone)
     assert torch.allclose(model.scores(roomy)[:clicks], alone)
 
 
@@ -284,18 +259,14 @@ def test_a_loss_has_no_gradient_to_later_clicks() -> None:
     clicked later."""
     model = make(smoothing=0.0, layers=2).requires_grad_(True)
     batch = replace(SessionBatch.of([[1, 2, 3, 1, 4, 5]]), every_click=True)
-    for i, seen in enumerate(
-        ([1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5])
-    ):
+    for i, latest in enumerate([1, 2, 3, 3, 4, 5]):
         model.zero_grad()
-        encoded = model.batch_vectors(batch)
-        (
-            encoded.sessions[i].sum()
-            + encoded.own.repeat[i].sum()
-            + encoded.own.explore[i]
-        ).backward()
-        changed = (model.embedding.weight.grad.abs().sum(1) > 0).nonzero()[:, 0] + 1
-        assert changed.tolist() == seen
+        sessions, _, own_items = model.batch_vectors(batch)
+        loss = sessions[i].sum() + own_items.repeat[i].sum() + own_items.explore[i]
+        loss.backward()
+        gradient = model.embedding.weight.grad.abs().sum(1)
+        changed = gradient.nonzero()[:, 0] + 1
+        assert changed.tolist() == list(range(1, latest + 1))
 
 
 def test_the_parts_of_the_session_vector_add_up_to_it() -> None:
@@ -304,9 +275,8 @@ def test_the_parts_of_the_session_vector_add_up_to_it() -> None:
         batch = SessionBatch.of([[1, 2, 1], [3], [4, 5]])
         parts = model.vector_parts(batch)
         assert ("trend" in parts) == model.config.trend
-        assert torch.allclose(
-            torch.stack(list(parts.values())).sum(0), model.session_vectors(batch)
-        )
+        total = torch.stack(list(parts.values())).sum(0)
+        assert torch.allclose(total, model.session_vectors(batch))
 
 
 def test_saved_weights_need_no_counts() -> None:
@@ -320,8 +290,8 @@ def test_saved_weights_need_no_counts() -> None:
 
 
 def test_an_unknown_item_is_never_an_own_item() -> None:
-    own = make().batch_vectors(SessionBatch.of([[1, ITEMS + 3, 2], [ITEMS + 1]])).own
-    assert own is not None
-    assert sorted(own.items[0].tolist()) == [0, 1, 2]
-    assert own.items[1].tolist() == [0, 0, 0]
-    assert float(own.explore[1]) == pytest.approx(0.0, abs=1e-6)
+    batch = SessionBatch.of([[1, ITEMS + 3, 2], [ITEMS + 1]])
+    own_items = make().batch_vectors(batch).own_items
+    assert sorted(own_items.items[0].tolist()) == [0, 1, 2]
+    assert own_items.items[1].tolist() == [0, 0, 0]
+    assert float(own_items.explore[1]) == pytest.approx(0.0, abs=1e-6)

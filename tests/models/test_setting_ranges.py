@@ -40,6 +40,8 @@ def test_every_number_is_finite(model: str, setting: str) -> None:
 
 def outside(declared: Declaration) -> list[Any]:
     """Values just outside what a setting allows."""
+    if declared.choices:
+        return ["steep"]
     low, high = declared.between
     numbers = (
         declared.at_least - 1,
@@ -49,9 +51,7 @@ def outside(declared: Declaration) -> list[Any]:
         low - 1,
         high + 1,
     )
-    return [number for number in numbers if math.isfinite(number)] + (
-        ["steep"] if declared.choices else []
-    )
+    return [number for number in numbers if math.isfinite(number)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,8 @@ def test_dropout_is_applied_in_training_only(model: str, setting: str) -> None:
     none = {name: 0.0 for other, name in DROPOUTS if other == model}
     for share in (0.0, 0.5):
         torch.manual_seed(0)
-        built = spec.build(5, replace(spec.config(), **{**none, setting: share}))
+        config = replace(spec.config(), **{**none, setting: share})
+        built = spec.build(5, config)
         scores.append(built.eval().scores(batch))
     assert torch.equal(*scores)
     built.train()
@@ -120,10 +121,8 @@ def test_ranges_of_ones_own_config(changed: dict[str, Any], message: str) -> Non
     spec = replace(MODELS["bprmf"], config=OwnConfig)
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         spec.build(5, replace(OwnConfig(), **changed))
-    assert (
-        spec.build(5, replace(OwnConfig(), rate=0.999, steps=9, kind="b", d=1)).config.d
-        == 1
-    )
+    allowed = replace(OwnConfig(), rate=0.999, steps=9, kind="b", d=1)
+    assert spec.build(5, allowed).config.d == 1
 
 
 def test_a_config_without_max_length_is_refused() -> None:
@@ -131,8 +130,5 @@ def test_a_config_without_max_length_is_refused() -> None:
     class Short:
         d: int = 8
 
-    with pytest.raises(
-        InputError,
-        match=r"^Short must have a field max_length: how many clicks the model reads$",
-    ):
+    with pytest.raises(InputError, match="Short must have a field max_length"):
         replace(MODELS["bprmf"], config=Short).build(5, Short())

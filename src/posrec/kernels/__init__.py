@@ -1,8 +1,7 @@
 """Triton kernels for GPUs, where one custom kernel replaces many small ones.
 
 Each kernel has a plain counterpart in `nn` or `training` that runs on any device, and is tested
-against it. Whether a kernel is used is decided by the functions of `limits.py`. Without a GPU the
-kernels themselves are not imported."""
+against it. Whether a kernel is used is decided by the functions of `limits.py`."""
 
 import torch
 

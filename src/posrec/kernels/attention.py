@@ -3,10 +3,9 @@
     A = softmax(Q K^T / sqrt(d_head) + near) V,  over the rows of the session
 
 The rows of session b are `begins[b] .. begins[b + 1] - 1` of `queries [T, A d]`, in which A vectors
-ask at every row, and of `keys_values [T, 2 d]`, K and V side by side. A program computes one head
-of one session. `near [T, A, heads, W]`, if it is given, is what the distance adds to the logits: at
-row t, distance k, where row t reads row t - k. Then the attention is causal, and the weights are
-returned by distance too."""
+ask at every row, and of `keys_values [T, 2 d]`, K and V side by side. `near [T, A, heads, W]`, if
+it is given, is what the distance k adds to the logits where row t reads row t - k; then the
+attention is causal, and its weights are returned by distance too."""
 
 import triton
 import triton.language as tl
@@ -17,15 +16,17 @@ from posrec.kernels.limits import MANY_SESSIONS, block_of, launches, precision
 
 
 @triton.jit
-def attend(q, k, near, by_distance, there, scale, CAUSAL: tl.constexpr, NEAR: tl.constexpr, PRECISION: tl.constexpr,
-           L: tl.constexpr):  # fmt: skip
-    """Attention weights: the softmax over the session's rows, [L, L]. `by_distance` [L, L] is where
-    `near`, and the weights, of each pair of rows are."""
+def attend(
+    q, k, near, by_distance, there, scale, CAUSAL: tl.constexpr, NEAR: tl.constexpr,
+    PRECISION: tl.constexpr, L: tl.constexpr,
+):  # fmt: skip
+    """The attention weights of a session's rows, [L, L]. `by_distance` [L, L] is where `near` of
+    each pair of rows is."""
     logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     seen = there[None, :]
     if CAUSAL:
-        place = tl.arange(0, L)
-        seen = seen & (place[None, :] <= place[:, None])
+        position = tl.arange(0, L)
+        seen = seen & (position[None, :] <= position[:, None])
     if NEAR:
         logits += tl.load(near + by_distance, mask=seen & there[:, None], other=0.0)
     logits = tl.where(seen, logits, -float("inf"))
@@ -37,145 +38,127 @@ def attend(q, k, near, by_distance, there, scale, CAUSAL: tl.constexpr, NEAR: tl
 
 @triton.jit
 def distances(row, asker, head, ASKERS: tl.constexpr, heads, width, L: tl.constexpr):
-    """[L, L] the index of each pair of rows in an array [T, A, heads, width] by distance; of
-    earlier rows alone."""
-    place = tl.arange(0, L)
+    """[L, L] the index of each pair of rows, the second not after the first, in an array
+    [T, A, heads, width] by distance."""
+    position = tl.arange(0, L)
     return (
         (((row * ASKERS + asker) * heads + head) * width)[:, None]
-        + place[:, None]
-        - place[None, :]
+        + position[:, None]
+        - position[None, :]
     )
 
 
 @triton.jit
-def kept(
-    seed,
-    session,
-    asker,
-    head,
-    dropout,
-    ASKERS: tl.constexpr,
-    L: tl.constexpr,
-    LONG: tl.constexpr,
-):
-    """The factors of dropout; the same seed gives the same factors in the forward and the backward
-    pass."""
-    place = tl.arange(0, L)
+def dropout_factors(
+    seed, session, asker, head, dropout, ASKERS: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr
+):  # fmt: skip
+    """[L, L], the same in the forward and the backward pass if the seed is the same."""
+    position = tl.arange(0, L)
     number = (
-        ((session * ASKERS + asker) * tl.num_programs(1) + head) * LONG + place[:, None]
-    ) * LONG + place[None, :]
+        ((session * ASKERS + asker) * tl.num_programs(1) + head) * LONG
+        + position[:, None]
+    ) * LONG + position[None, :]
     return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
 
 
 @triton.jit(do_not_specialize=["sessions", "capacity", "width"])
 def attention_kernel(
-    queries, keys_values, near, begins, seed, attended, by_distance, sessions, capacity, query_stride, key_stride,
-    scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr, head_width: tl.constexpr, HEAD: tl.constexpr,
-    ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr, NEAR: tl.constexpr,
-    DROP: tl.constexpr, PRECISION: tl.constexpr,
+    queries, keys_values, near, begins, seed, attended, by_distance, sessions, capacity,
+    query_stride, key_stride, scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr,
+    head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr,
+    LONG: tl.constexpr, CAUSAL: tl.constexpr, NEAR: tl.constexpr, DROP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
+    """A program computes one head of one session; the last ones fill the unused rows with 0."""
     session = tl.program_id(0)
     head = tl.program_id(1)
+    heads = tl.num_programs(1)
     begin = tl.load(begins + session)
-    place = tl.arange(0, L)
+    position = tl.arange(0, L)
     column = tl.arange(0, HEAD)
     in_head = column[None, :] < head_width
     column = head * head_width + column
     if session == sessions:  # the unused rows
+        nothing = tl.zeros([L, HEAD], tl.float32)
         for start in range(begin, capacity, L):
-            row = start + place
+            row = start + position
+            unused = (row[:, None] < capacity) & in_head
             for asker in tl.static_range(ASKERS):
-                where = attended + (row[:, None] * ASKERS + asker) * d + column[None, :]
-                tl.store(
-                    where,
-                    tl.zeros([L, HEAD], tl.float32),
-                    mask=(row[:, None] < capacity) & in_head,
-                )
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                tl.store(attended + result, nothing, mask=unused)
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
-            row = begin + place
-            there = place < count
+            row = begin + position
+            there = position < count
             inside = there[:, None] & in_head
             key_of_row = keys_values + row[:, None] * key_stride + column[None, :]
             k = tl.load(key_of_row, mask=inside, other=0.0)
             v = tl.load(key_of_row + d, mask=inside, other=0.0)
             for asker in tl.static_range(ASKERS):
-                asking = (
-                    queries + row[:, None] * query_stride + asker * d + column[None, :]
-                )
-                q = tl.load(asking, mask=inside, other=0.0)
-                pairs = distances(
-                    row, asker, head, ASKERS, tl.num_programs(1), width, L
-                )
+                asking = row[:, None] * query_stride + asker * d + column[None, :]
+                q = tl.load(queries + asking, mask=inside, other=0.0)
+                pairs = distances(row, asker, head, ASKERS, heads, width, L)
                 weights = attend(
                     q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L
                 )
                 if DROP:
-                    weights = weights * kept(
+                    weights = weights * dropout_factors(
                         seed, session, asker, head, dropout, ASKERS, L, LONG
                     )
                 if NEAR:
-                    earlier = (place[None, :] <= place[:, None]) & there[:, None]
+                    earlier = (position[None, :] <= position[:, None]) & there[:, None]
                     tl.store(by_distance + pairs, weights, mask=earlier)
-                result = tl.dot(weights, v, input_precision=PRECISION)
-                tl.store(
-                    attended + (row[:, None] * ASKERS + asker) * d + column[None, :],
-                    result,
-                    mask=inside,
-                )
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                sums = tl.dot(weights, v, input_precision=PRECISION)
+                tl.store(attended + result, sums, mask=inside)
 
 
 @triton.jit(do_not_specialize=["sessions", "capacity", "width"])
 def attention_backward_kernel(
-    queries, keys_values, near, begins, seed, gradient, grad_distances, grad_queries, grad_keys_values, grad_near,
-    sessions, capacity, query_stride, key_stride, scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr,
-    head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr,
-    CAUSAL: tl.constexpr, NEAR: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    queries, keys_values, near, begins, seed, gradient, grad_distances, grad_queries,
+    grad_keys_values, grad_near, sessions, capacity, query_stride, key_stride, scale, dropout,
+    width, ASKERS: tl.constexpr, d: tl.constexpr, head_width: tl.constexpr, HEAD: tl.constexpr,
+    ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr,
+    NEAR: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     session = tl.program_id(0)
     head = tl.program_id(1)
+    heads = tl.num_programs(1)
     begin = tl.load(begins + session)
-    place = tl.arange(0, L)
+    position = tl.arange(0, L)
     column = tl.arange(0, HEAD)
     in_head = column[None, :] < head_width
     column = head * head_width + column
     if session == sessions:
         nothing = tl.zeros([L, HEAD], tl.float32)
         for start in range(begin, capacity, L):
-            row = start + place
+            row = start + position
             unused = (row[:, None] < capacity) & in_head
             for asker in tl.static_range(ASKERS):
-                tl.store(
-                    grad_queries
-                    + (row[:, None] * ASKERS + asker) * d
-                    + column[None, :],
-                    nothing,
-                    mask=unused,
-                )
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                tl.store(grad_queries + result, nothing, mask=unused)
             where = grad_keys_values + row[:, None] * (2 * d) + column[None, :]
             tl.store(where, nothing, mask=unused)
             tl.store(where + d, nothing, mask=unused)
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
-            row = begin + place
-            there = place < count
+            row = begin + position
+            there = position < count
             inside = there[:, None] & in_head
             key_of_row = keys_values + row[:, None] * key_stride + column[None, :]
             k = tl.load(key_of_row, mask=inside, other=0.0)
             v = tl.load(key_of_row + d, mask=inside, other=0.0)
             grad_k = tl.zeros([L, HEAD], tl.float32)
             grad_v = tl.zeros([L, HEAD], tl.float32)
-            earlier = (place[None, :] <= place[:, None]) & there[:, None]
+            earlier = (position[None, :] <= position[:, None]) & there[:, None]
             for asker in tl.static_range(ASKERS):
                 asking = row[:, None] * query_stride + asker * d + column[None, :]
                 q = tl.load(queries + asking, mask=inside, other=0.0)
                 result = (row[:, None] * ASKERS + asker) * d + column[None, :]
                 grad_result = tl.load(gradient + result, mask=inside, other=0.0)
-                pairs = distances(
-                    row, asker, head, ASKERS, tl.num_programs(1), width, L
-                )
+                pairs = distances(row, asker, head, ASKERS, heads, width, L)
                 weights = attend(
                     q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L
                 )
@@ -188,9 +171,11 @@ def attention_backward_kernel(
                     )
                 used = weights
                 if DROP:
-                    keep = kept(seed, session, asker, head, dropout, ASKERS, L, LONG)
-                    used = weights * keep
-                    grad_weights = grad_weights * keep
+                    factors = dropout_factors(
+                        seed, session, asker, head, dropout, ASKERS, L, LONG
+                    )
+                    used = weights * factors
+                    grad_weights = grad_weights * factors
                 grad_v += tl.dot(tl.trans(used), grad_result, input_precision=PRECISION)
                 grad_logits = weights * (
                     grad_weights - tl.sum(grad_weights * weights, 1)[:, None]
@@ -217,8 +202,8 @@ def sizes(
 def plan(
     sessions: int, longest: int, near: Tensor | None
 ) -> list[tuple[int, int, int, int]]:
-    """The launches; with `near` the same for any number of sessions, so that ranking has no kernels
-    of its own."""
+    """The launches; with `near` the same for any number of sessions, so that ranking compiles no
+    other kernels."""
     return launches(sessions if near is None else max(sessions, MANY_SESSIONS), longest)
 
 
@@ -229,35 +214,31 @@ def with_plain_rows(x: Tensor) -> Tensor:
 
 @operation("posrec::attention")
 def attention(
-    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, heads: int, longest: int,
-    causal: bool, dropout: float,
+    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor,
+    heads: int, longest: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """queries [T, A d], keys_values [T, 2 d], near [T, A, heads, W], begins [B + 1], an integer
-    `seed`, sessions of at most `longest` rows -> A [T, A d], and the weights by distance [T, A,
-    heads, W], 0 where there is no row; without `near` they are empty."""
+    """A [T, A d], and the weights by distance [T, A, heads, W], 0 at distances without a row, or
+    empty without `near`. `seed` is an integer; no session has more than `longest` rows."""
     askers, d, width, wide = sizes(queries, keys_values, heads)
     queries = with_plain_rows(queries)
     keys_values = with_plain_rows(keys_values)
     attended = queries.new_empty(len(queries), askers * d)
-    by_distance = queries.new_zeros(
-        len(queries), askers, heads, 0 if near is None else near.shape[3]
-    )
+    window = 0 if near is None else near.shape[3]
+    by_distance = queries.new_zeros(len(queries), askers, heads, window)
     sessions = len(begins) - 1
     by_pair = attended if near is None else near.contiguous()
     for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_kernel, sessions + 1, heads)(
-            queries, keys_values, by_pair, begins, seed, attended, by_distance, sessions, len(queries),
-            queries.stride(0), keys_values.stride(0), width**-0.5, dropout, by_distance.shape[3], askers, d, width,
-            wide, above, block, long, causal, near is not None, dropout > 0, precision(), num_warps=warps,
+            queries, keys_values, by_pair, begins, seed, attended, by_distance, sessions,
+            len(queries), queries.stride(0), keys_values.stride(0), width**-0.5, dropout, window,
+            askers, d, width, wide, above, block, long, causal, near is not None, dropout > 0,
+            precision(), num_warps=warps,
         )  # fmt: skip
     return attended, by_distance
 
 
 @attention.register_fake
-def _(
-    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, heads: int, longest: int,
-    causal: bool, dropout: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _(queries, keys_values, near, begins, seed, heads, longest, causal, dropout):
     askers = queries.shape[1] * 2 // keys_values.shape[1]
     weights = (queries.shape[0], askers, heads, 0 if near is None else near.shape[3])
     return queries.new_empty(queries.shape), queries.new_empty(weights)
@@ -265,8 +246,9 @@ def _(
 
 @operation("posrec::attention_backward")
 def attention_backward(
-    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
-    grad_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
+    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor,
+    gradient: Tensor, grad_distances: Tensor, heads: int, longest: int, causal: bool,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     askers, d, width, wide = sizes(queries, keys_values, heads)
     queries = with_plain_rows(queries)
@@ -277,52 +259,40 @@ def attention_backward(
     sessions = len(begins) - 1
     gradient = gradient.contiguous()
     grad_distances = grad_distances.contiguous()
+    by_pair = gradient if near is None else near.contiguous()
     for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_backward_kernel, sessions + 1, heads)(
-            queries, keys_values, gradient if near is None else near.contiguous(), begins, seed, gradient,
-            grad_distances, grad_queries, grad_keys_values, grad_near, sessions, len(queries), queries.stride(0),
-            keys_values.stride(0), width**-0.5, dropout, grad_near.shape[3], askers, d, width, wide, above, block, long,
-            causal, near is not None, dropout > 0, precision(), num_warps=warps,
+            queries, keys_values, by_pair, begins, seed, gradient, grad_distances, grad_queries,
+            grad_keys_values, grad_near, sessions, len(queries), queries.stride(0),
+            keys_values.stride(0), width**-0.5, dropout, grad_near.shape[3], askers, d, width, wide,
+            above, block, long, causal, near is not None, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip
     return grad_queries, grad_keys_values, grad_near
 
 
 @attention_backward.register_fake
-def _(
-    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
-    grad_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    grad_queries = queries.new_empty(queries.shape)
-    grad_keys_values = keys_values.new_empty(keys_values.shape)
+def _(queries, keys_values, near, begins, seed, gradient, grad_distances, *options):
     return (
-        grad_queries,
-        grad_keys_values,
+        queries.new_empty(queries.shape),
+        keys_values.new_empty(keys_values.shape),
         grad_distances.new_empty(grad_distances.shape),
     )
 
 
-def keep(ctx, inputs, output) -> None:
+def save_inputs(ctx, inputs, output) -> None:
     queries, keys_values, near, begins, seed, *ctx.options = inputs
     ctx.has_near = near is not None
     ctx.save_for_backward(queries, keys_values, near, begins, seed)
 
 
 def backward(ctx, gradient: Tensor, grad_distances: Tensor):
-    found = attention_backward(
+    grad_queries, grad_keys_values, grad_near = attention_backward(
         *ctx.saved_tensors, gradient, grad_distances, *ctx.options
     )
-    grad_queries, grad_keys_values, grad_near = found
-    return (
-        grad_queries,
-        grad_keys_values,
-        grad_near if ctx.has_near else None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    if not ctx.has_near:
+        grad_near = None
+    without_gradient = (None,) * 6  # begins, seed and the options
+    return grad_queries, grad_keys_values, grad_near, *without_gradient
 
 
-attention.register_autograd(backward, setup_context=keep)
+attention.register_autograd(backward, setup_context=save_inputs)

@@ -1,8 +1,8 @@
 """Kernels as operations of torch; launching a kernel, or only beginning to compile it.
 
-Triton compiles a kernel at its first launch, and the launches of a step follow one another, so its
-kernels would be compiled one after the other. In the block of `only_compiled` nothing is launched:
-all kernels are compiled in threads at the same time, while the caller goes on."""
+Triton compiles a kernel at its first launch, so the kernels of a step would be compiled one after
+the other. In the block of `only_compiled` nothing is launched: all kernels are compiled in threads
+at the same time, while the caller goes on."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +22,9 @@ def launch(kernel: Any, *grid: int) -> Callable[..., None]:
 
 @contextmanager
 def only_compiled() -> Iterator[None]:
-    """In the block, kernels that `launch` would run are compiled instead, and their results are
-    undefined: they must not be used as indices. The block may end before the compilations do; a
-    kernel that can't be compiled raises when it is launched.
+    """In the block, kernels are compiled instead of launched, and their results are undefined: they
+    must not be used as indices. The block may end before the compilations do; a kernel that can't
+    be compiled raises when it is launched.
 
     This holds for all threads, since autograd computes gradients in a thread of its own; no other
     thread may use a GPU meanwhile."""
@@ -51,8 +51,8 @@ def threads(device: int) -> ThreadPoolExecutor:
 class TorchOperation:
     """`function` as the operation `name`.
 
-    Where neither autograd nor torch.compile needs it, the function is called directly: at the first
-    call of an operation torch imports its compiler, which takes two seconds."""
+    Unless autograd or torch.compile needs the operation, the function is called directly: at the
+    first call of an operation torch imports its compiler, which takes two seconds."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.function = function
@@ -61,8 +61,9 @@ class TorchOperation:
         self.register_autograd = self.known_to_torch.register_autograd
 
     def __call__(self, *arguments: Any) -> Any:
-        needed = torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()
-        return self.known_to_torch(*arguments) if needed else self.function(*arguments)
+        if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+            return self.known_to_torch(*arguments)
+        return self.function(*arguments)
 
 
 def operation(name: str) -> Callable[[Callable[..., Any]], TorchOperation]:

@@ -3,30 +3,27 @@
 import torch
 from torch import Tensor
 
-LONGEST = (
-    128  # clicks; the attention of a session must fit into a multiprocessor's memory
-)
-LARGEST_BLOCK = (
-    64 * 128
-)  # numbers in one of the blocks of queries, keys and values of a session
+# The attention of a session must fit into a multiprocessor's memory: at most this many clicks, and
+# numbers in one of the blocks of queries, keys and values.
+LONGEST = 128
+LARGEST_BLOCK = 64 * 128
 SHORT = 16  # rows of most sessions, and of the smallest block that the matrix units multiply
-MANY_SESSIONS = 256  # from so many on, short sessions have a launch of their own
+MANY_SESSIONS = 256  # from this number on, short sessions have a launch of their own
 
 
 def supports(x: Tensor) -> bool:
-    """Whether the kernels support `x`: they are for single precision on a GPU."""
     return (
         x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
     )
 
 
 def attention_fits(longest: int, head: int) -> bool:
-    """Whether the attention of a session with so many rows, in heads so wide, fits into a
-    multiprocessor's memory. Products that are not rounded take twice as much."""
+    """Whether the attention of a session with `longest` rows, in heads of width `head`, fits into a
+    multiprocessor's memory."""
     block = block_of(longest) * block_of(head)
-    return longest <= LONGEST and block <= (
-        LARGEST_BLOCK if may_round() else LARGEST_BLOCK // 2
-    )
+    # Products that are not rounded take twice as much memory.
+    largest = LARGEST_BLOCK if may_round() else LARGEST_BLOCK // 2
+    return longest <= LONGEST and block <= largest
 
 
 def may_round() -> bool:
@@ -36,24 +33,23 @@ def may_round() -> bool:
 
 def precision() -> str:
     """The precision of products inside a kernel, by Triton's name. Three products of rounded parts
-    have nearly all bits of single precision; a kernel with products of single precision itself
-    takes tens of seconds to compile."""
+    have nearly all bits of single precision, which itself takes tens of seconds to compile."""
     return "tf32" if may_round() else "tf32x3"
 
 
 def block_of(size: int) -> int:
-    """The size of a block with room for so many rows or columns: a power of two that the matrix
-    units multiply."""
+    """The size of a block for `size` rows or columns: a power of two that the matrix units
+    multiply."""
     return max(SHORT, 1 << (size - 1).bit_length())
 
 
 def launches(sessions: int, longest: int) -> list[tuple[int, int, int, int]]:
-    """How to launch a kernel that computes a session in one block of rows: for each launch `(above,
-    block, largest block of all launches, warps)`, for the sessions of more than `above` and at most
-    `block` rows.
+    """How to launch a kernel that computes a session in one block of rows: `(above, block, largest
+    block of all launches, warps)`, each for the sessions of more than `above` and at most `block`
+    rows.
 
     A block for the longest session is mostly empty, and takes so much memory that few programs run
-    at a time. Where sessions are few, the second launch would take longer than it saves.
+    at a time. For few sessions a second launch takes longer than it saves.
 
     >>> launches(1000, 50)
     [(0, 16, 64, 2), (16, 64, 64, 4)]

@@ -16,7 +16,8 @@ ENTRIES = 8  # rows of E that a program loads at once
 
 @triton.jit
 def smooth_kernel(
-    table, offsets, columns, values, smoothed, weight, d: tl.constexpr, D: tl.constexpr, ENTRIES: tl.constexpr
+    table, offsets, columns, values, smoothed, weight, d: tl.constexpr, D: tl.constexpr,
+    ENTRIES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     entry = tl.arange(0, ENTRIES)
@@ -24,18 +25,17 @@ def smooth_kernel(
     in_width = column < d
     begin = tl.load(offsets + row)
     end = tl.load(offsets + row + 1)
-    own = tl.load(table + row * d + column, mask=in_width, other=0.0)
+    vector = tl.load(table + row * d + column, mask=in_width, other=0.0)
     near = tl.zeros([D], tl.float32)
     for start in range(begin, end, ENTRIES):
         there = start + entry < end
         other = tl.load(columns + start + entry, mask=there, other=0)
         value = tl.load(values + start + entry, mask=there, other=0.0)
         inside = there[:, None] & in_width[None, :]
-        x = tl.load(
-            table + other[:, None] * d + column[None, :], mask=inside, other=0.0
-        )  # [ENTRIES, D]
+        entries = table + other[:, None] * d + column[None, :]  # [ENTRIES, D]
+        x = tl.load(entries, mask=inside, other=0.0)
         near += tl.sum(value[:, None] * x, 0)
-    tl.store(smoothed + row * d + column, own + weight * near, mask=in_width)
+    tl.store(smoothed + row * d + column, vector + weight * near, mask=in_width)
 
 
 @operation("posrec::smooth")
@@ -48,23 +48,12 @@ def smooth(
     rows, d = table.shape
     wide = block_of(d)
     # With one warp for each 128 columns a thread sums its own columns, and no sum crosses threads.
-    launch(smooth_kernel, rows)(
-        table,
-        offsets,
-        columns,
-        values,
-        smoothed,
-        weight,
-        d,
-        wide,
-        ENTRIES,
-        num_warps=max(1, wide // 128),
-    )
+    warps = max(1, wide // 128)
+    arguments = (table, offsets, columns, values, smoothed, weight, d, wide, ENTRIES)
+    launch(smooth_kernel, rows)(*arguments, num_warps=warps)
     return smoothed
 
 
 @smooth.register_fake
-def _(
-    table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor
-) -> Tensor:
+def _(table, weight, offsets, columns, values):
     return table.new_empty(table.shape)

@@ -1,13 +1,7 @@
 """Cross entropy over all items, with its gradient by autograd, for large batches on a GPU.
 
-With scores s_bi = h_b . x_i and p_bi = exp(s_bi - log_b), where log_b = log sum_i exp(s_bi):
-
-    loss_b = log_b - s_b,target                                  Eq. (11), (12)
-    dh = G X,   dX = G^T h,    G_bi = g_b (p_bi - [i is b's target])          g_b: the gradient of loss_b
-
-`columns` and `amounts` raise the scores of a session's own items before the sum. Scores and the
-factors of all products are in half precision, with the ten bits of TF32 and half its time; all sums
-are in single precision."""
+Scores and the factors of all products are in half precision, with the ten bits of TF32 and half its
+time; all sums are in single precision."""
 
 import torch
 import triton
@@ -23,18 +17,16 @@ LARGEST = 32768.0  # in G after scaling
 @triton.jit
 def log_sum_kernel(scores, logs, items, n, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    place = tl.arange(0, BLOCK)
-    # Every place keeps its own highest score and sum, so that threads are combined only once.
+    position = tl.arange(0, BLOCK)
+    # Every position has its own highest score and sum, so that threads are combined only once.
     highest = tl.full([BLOCK], -1e30, tl.float32)
     summed = tl.zeros([BLOCK], tl.float32)
     for start in range(0, n, BLOCK):
-        column = start + place
+        column = start + position
         # n is usually a multiple of 16 and `items` is not: bounded by n, a thread loads four scores
         # at once.
-        score = tl.load(
-            scores + row * n + column, mask=column < n, other=-float("inf")
-        ).to(tl.float32)
-        score = tl.where(column < items, score, -float("inf"))
+        score = tl.load(scores + row * n + column, mask=column < n, other=-float("inf"))
+        score = tl.where(column < items, score.to(tl.float32), -float("inf"))
         higher = tl.maximum(highest, score)
         summed = summed * tl.exp(highest - higher) + tl.exp(score - higher)
         highest = higher
@@ -49,12 +41,10 @@ def changes_kernel(
     """G of one row and BLOCK columns, times the scale that is part of `factors`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    score = tl.load(scores + row * n + column, mask=column < n, other=0.0).to(
-        tl.float32
-    )
-    change = tl.exp(score - tl.load(logs + row)) - (
-        column == tl.load(targets + row)
-    ).to(tl.float32)
+    score = tl.load(scores + row * n + column, mask=column < n, other=0.0)
+    is_target = column == tl.load(targets + row)
+    chance = tl.exp(score.to(tl.float32) - tl.load(logs + row))
+    change = chance - is_target.to(tl.float32)
     change = tl.where(column < items, change * tl.load(factors + row), 0.0)
     tl.store(changes + row * n + column, change.to(tl.float16), mask=column < n)
 
@@ -79,13 +69,7 @@ def scores_and_logs(
 
 
 @scores_and_logs.register_fake
-def _(
-    sessions: Tensor,
-    table: Tensor,
-    items: int,
-    columns: Tensor | None,
-    amounts: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def _(sessions, table, items, columns, amounts):
     scores = sessions.new_empty(sessions.shape[0], table.shape[0])
     return scores, scores.new_empty(sessions.shape[0], dtype=torch.float32)
 
@@ -105,45 +89,37 @@ def cross_entropy_backward(
     changes = torch.empty_like(scores)
     launch(changes_kernel, batch, triton.cdiv(n, BLOCK))(
         scores, logs, targets, factors, changes, items, n, BLOCK, num_warps=8
-    )  # fmt: skip
+    )
     grad_sessions = torch.mm(changes, table, out_dtype=torch.float32)
     return grad_sessions, torch.mm(changes.T, sessions, out_dtype=torch.float32)
 
 
 @cross_entropy_backward.register_fake
-def _(
-    scores: Tensor,
-    logs: Tensor,
-    targets: Tensor,
-    factors: Tensor,
-    sessions: Tensor,
-    table: Tensor,
-    items: int,
-) -> tuple[Tensor, Tensor]:
+def _(scores, logs, targets, factors, sessions, table, items):
     return logs.new_empty(sessions.shape), logs.new_empty(table.shape)
 
 
 class CrossEntropy(torch.autograd.Function):
+    """With scores s_bi = h_b . x_i and p_bi = exp(s_bi - log_b), log_b = log sum_i exp(s_bi):
+
+        loss_b = log_b - s_b,target                              Eq. (11), (12)
+        dh = G X,   dX = G^T h,   G_bi = g_b (p_bi - [i is b's target])
+
+    where g_b is the gradient of loss_b. `columns` and `amounts` raise the scores of a session's own
+    items before the sum.
+    """
+
     @staticmethod
-    def forward(
-        ctx,
-        sessions: Tensor,
-        table: Tensor,
-        targets: Tensor,
-        items: int,
-        columns: Tensor | None,
-        amounts: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx, sessions, table, targets, items, columns, amounts):
         sessions = sessions.half()
         table = table.half()
         scores, logs = scores_and_logs(sessions, table, items, columns, amounts)
         ctx.save_for_backward(sessions, table, targets, scores, logs, columns)
         ctx.items = items
-        losses: Tensor = logs - scores.gather(1, targets[:, None])[:, 0].float()
-        return losses
+        return logs - scores.gather(1, targets[:, None])[:, 0].float()
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, gradient):
         sessions, table, targets, scores, logs, columns = ctx.saved_tensors
         scale = LARGEST / gradient.abs().max().clamp(min=1e-20)
         grad_sessions, grad_table = cross_entropy_backward(
@@ -152,18 +128,21 @@ class CrossEntropy(torch.autograd.Function):
         grad_amounts = None
         if columns is not None:
             chances = (scores.gather(1, columns).float() - logs[:, None]).exp()
-            grad_amounts = gradient[:, None] * (
-                chances - (columns == targets[:, None]).float()
-            )
+            is_target = (columns == targets[:, None]).float()
+            grad_amounts = gradient[:, None] * (chances - is_target)
         return grad_sessions / scale, grad_table / scale, None, None, None, grad_amounts
 
 
 def cross_entropy(
-    sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None = None,
+    sessions: Tensor,
+    table: Tensor,
+    targets: Tensor,
+    items: int,
+    columns: Tensor | None = None,
     amounts: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] ->
-    losses [B]."""
+) -> Tensor:
+    """sessions [B, d], table [n, d] whose first `items` rows are items, rows `targets` [B] of the
+    table -> losses [B]."""
     losses: Tensor = CrossEntropy.apply(
         sessions, table, targets, items, columns, amounts
     )

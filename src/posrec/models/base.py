@@ -1,10 +1,10 @@
-"""The base classes of all models: what a model implements, and what the base class derives from it.
+"""The base classes of all models: what a model implements, and what it gets for that.
 
-A trained model is a `SessionModel`: a vector for each session and for each item, whose inner
-products are the scores, and perhaps a term for the session's own items (`nn/items/own_items.py`). A
-model that counts the training sessions is a `CountingModel`: it computes scores alone. Both are
-built as `Model(items, config)`. Items are numbered 1..items; any other number is unknown to the
-model. It reads the latest `config.max_length` clicks of a session."""
+A trained model is a `SessionModel`: a vector for each session and for each item, whose products are
+the scores, and perhaps a term for the session's own items (`nn/items/own_items.py`). A model that
+counts the training sessions is a `CountingModel`: it computes scores alone. Both are built as
+`Model(items, config)`. Items are numbered 1..items; any other number is unknown to the model. It
+reads the latest `config.max_length` clicks of a session."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,12 +20,23 @@ from posrec.nn.items.item_table import ItemTable
 from posrec.nn.items.own_items import OwnItems
 from posrec.nn.packing import Packing, pack
 
+# Settings that many models declare alike.
+ITEM_WIDTH: dict[str, Any] = {
+    "meaning": "width of item vectors",
+    "at_least": 1,
+    "tune": (50, 64, 100, 128, 200),
+}
+CLICKS_READ: dict[str, Any] = {
+    "meaning": "how many of a session's latest clicks are read",
+    "at_least": 1,
+}
+DROPOUT: dict[str, Any] = {"between": (0, 1), "tune": (0.0, 0.1, 0.2, 0.3, 0.5)}
+
 
 class Model(nn.Module):
-    """The base class of both kinds of models: it scores all items for a batch of sessions."""
+    """The base class of both kinds: it scores all items for a batch of sessions."""
 
-    # Whether `SessionModel.batch_vectors` returns a term for the session's own items. Scores are
-    # then log probabilities.
+    # Whether there is a term for the session's own items. Scores are then log probabilities.
     has_own_items = False
     # Whether what is computed at a click depends on the clicks up to it alone, so that one pass
     # over a session gives the vectors of all its prefixes (`SessionBatch.every_click`).
@@ -39,43 +50,34 @@ class Model(nn.Module):
 
     @property
     def stride(self) -> int:
-        """What the model reads of a session longer than `max_length` begins at a multiple of this
-        many clicks. A causal model reads overlapping windows of such a session, each of them once.
-        """
+        """A causal model reads a session longer than `max_length` in overlapping windows, each of
+        them once. They begin at multiples of the stride."""
         return max(1, self.config.max_length // 2) if self.is_causal else 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         """Called once, before training or in place of it, with the training sessions, oldest first:
-        session s is `items[offsets[s] : offsets[s + 1]]`. A trained model that takes nothing else
-        from them ignores it.
-
-        Args:
-            items: [N] clicks. A part of a dataset shares this array with the whole dataset, so it may hold clicks
-                before `offsets[0]` and after `offsets[-1]`; they are not part of the training sessions.
-            offsets: [S + 1] where each session begins.
-        """
+        session s is `items[offsets[s] : offsets[s + 1]]`. A part of a dataset shares `items [N]`
+        with the whole: clicks before `offsets[0]` and after `offsets[-1]` do not belong to it."""
 
     def scores(self, batch: SessionBatch) -> Tensor:
         """The scores of all items, [B, n]: column i is item i + 1."""
         raise NotImplementedError
 
     def saved_weights(self) -> dict[str, Tensor]:
-        """The weights that a run holds: what scoring needs, and not what only training does."""
+        """The weights that a run holds: what scoring needs, and not what only training needs."""
         return self.state_dict()
 
     def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
-        """Continue the training from `saved_weights`: called after `count`, so that a model that
-        saves something else than its parameters can compute them from it."""
+        """Continue the training from `saved_weights`. Called after `count`, so that a model can
+        compute its parameters from what it saves instead."""
         self.load_state_dict(weights)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a
-        score by them."""
+        """The terms of the session vector by name, [B, d] each, if it is a sum."""
         return {}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of the clicks, [B, L], by the name of the term that they belong to,
-        if any."""
+        """The attention weights of the clicks, [B, L], by the name of their term, if any."""
         return {}
 
 
@@ -84,33 +86,30 @@ class BatchVectors(NamedTuple):
 
     sessions: Tensor  # [B, d] session vectors
     table: Tensor  # [n, d] item vectors, or a table with some unused rows at its end
-    own: OwnItems | None = None
+    own_items: OwnItems | None = None
 
 
 class SessionModel(Model):
-    """The base class of models that are trained. A subclass implements `session_vectors`, or
-    `vectors` instead.
+    """The base class of trained models. A subclass implements `session_vectors`, or `vectors`.
 
-    A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for
-    the scores, keeps it in `self.embedding` and implements `vectors`: the table's gradient is then
-    computed in one tensor instead of two that have to be added. A model with a term for the
-    session's own items implements `batch_vectors`, and `vectors` as its first two results."""
+    A model that uses one table of item vectors for the clicks and for the scores keeps it in
+    `self.embedding` and implements `vectors`: both uses then add to one gradient. A model with a
+    term for the session's own items implements `batch_vectors`, and `vectors` as its first two
+    results."""
 
     embedding: ItemTable
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if (
-            cls.session_vectors is SessionModel.session_vectors
-            and cls.vectors is SessionModel.vectors
-        ):
+        has_sessions = cls.session_vectors is not SessionModel.session_vectors
+        has_vectors = cls.vectors is not SessionModel.vectors
+        if not has_sessions and not has_vectors:
             raise TypeError(
                 f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place"
             )
 
     def describe(self, attributes: AttributeTable) -> None:
-        """Called before training with the attributes of the items, if the setting `attributes` of
-        the model's config names some; a config without that setting has no attributes."""
+        """Called before training with the attributes that the setting `attributes` names."""
         raise NotImplementedError
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
@@ -131,43 +130,36 @@ class SessionModel(Model):
         return self.session_vectors(batch), self.item_vectors()
 
     def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
-        """Session vectors, item vectors and the term for the session's own items, if the model has
-        one."""
         return BatchVectors(*self.vectors(batch))
 
     def sessions_and_own_items(
         self, batch: SessionBatch
     ) -> tuple[Tensor, OwnItems | None]:
-        """What `batch_vectors` returns, without the item vectors: all that a search needs of a
-        batch."""
+        """`batch_vectors` without the item vectors: all that a search needs of a batch."""
         if not self.has_own_items:
             return self.session_vectors(batch), None
-        sessions, _, own = self.batch_vectors(batch)
-        return sessions, own
+        sessions, _, own_items = self.batch_vectors(batch)
+        return sessions, own_items
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        """Products of session and item vectors; log probabilities where there is a term for the
-        session's own items."""
         if not self.has_own_items:
             return self.session_vectors(batch) @ self.item_vectors().T
-        sessions, table, own = self.batch_vectors(batch)
-        assert own is not None
-        return own.log_chances_of_all(sessions @ table[: self.items].T)
+        sessions, table, own_items = self.batch_vectors(batch)
+        assert own_items is not None
+        return own_items.log_chances_of_all(sessions @ table[: self.items].T)
 
     def modules_to_initialize(self) -> Iterator[nn.Module]:
         """The modules whose weights the model draws: all but layer norms, which start as the
         identity, and an encoding of the user's own, which starts with the weights that it has."""
-        own = (
-            self.encoding
-            if isinstance(getattr(self.config, "encoding", None), OwnEncoding)
-            else None
-        )
-        own_modules = set(own.modules()) if isinstance(own, nn.Module) else set()
-        return (
-            part
-            for part in self.modules()
-            if part not in own_modules and not isinstance(part, nn.LayerNorm)
-        )
+        users_modules: set[nn.Module] = set()
+        encoding_name = getattr(self.config, "encoding", None)
+        if isinstance(encoding_name, OwnEncoding) and isinstance(
+            self.encoding, nn.Module
+        ):
+            users_modules.update(self.encoding.modules())
+        for module in self.modules():
+            if module not in users_modules and not isinstance(module, nn.LayerNorm):
+                yield module
 
     def draw_weights(self, bound: float, spread: float = 0.0) -> None:
         """Draw the weights of `modules_to_initialize`, uniformly from +-bound; with a spread from a
@@ -182,15 +174,12 @@ class SessionModel(Model):
                     nn.init.zeros_(parameter)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
-        """The session graphs of a batch, if the model reads graphs.
-
-        They do not depend on the weights, so training builds them for many batches at once.
-        """
+        """The session graphs of a batch, if the model reads graphs. They do not depend on the
+        weights, so training builds them for many batches at once."""
         return None
 
     def graph_and_packing(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:
-        """The batch's session graphs and the packing of their nodes; built here unless the batch
-        has them already."""
+        """The batch's session graphs and the packing of their nodes, built unless it has them."""
         graph = batch.graph or self.build_graph(batch)
         if graph is None:
             raise TypeError(
@@ -205,3 +194,7 @@ class CountingModel(Model):
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         raise NotImplementedError
+
+    def known_clicks(self, batch: SessionBatch) -> Tensor:
+        """[B, L] True at clicks on known items."""
+        return batch.mask & (batch.items >= 1) & (batch.items <= self.items)

@@ -30,19 +30,20 @@ class OwnCode:
     def check(self) -> "OwnCode":
         """Raise an InputError if a name can't be right, without running any code; returns the
         names."""
-        for option, name in (("--model", self.model), ("--encoding", self.encoding)):
-            if name is not None and is_own(name):
-                require_file(name, option)
-            elif name is not None and option == "--encoding":
+        if self.model is not None and is_own(self.model):
+            require_file(self.model, "--model")
+        if self.encoding is not None:
+            if not is_own(self.encoding):
                 raise InputError(
-                    f"--encoding {name}: write FILE.py:NAME, e.g. --encoding my_encoding.py:nearness"
+                    f"--encoding {self.encoding}: write FILE.py:NAME, "
+                    "e.g. --encoding my_encoding.py:nearness"
                 )
+            require_file(self.encoding, "--encoding")
         return self
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is that of a user's own code, FILE.py:NAME or MODULE:NAME, and not one of the
-    package's names."""
+    """Whether a name is that of a user's own code, and not one of the package's names."""
     return ":" in name
 
 
@@ -60,42 +61,50 @@ def require_file(name: str, option: str) -> None:
 
 def load_named(name: str, option: str) -> Any:
     """The object called `name`, or None if its file has no such name; imports the file or module,
-    which runs its code.
-
-    `option` is what error messages call the place where the name was given, e.g. "--model".
-    """
+    which runs its code. In messages, `option` is where the name was given, e.g. "--model"."""
     require_file(name, option)
     source, _, variable = resolved(name).rpartition(":")
     try:
-        module = (
-            import_file(Path(source))
-            if source.endswith(".py")
-            else import_module(source)
-        )
+        is_file = source.endswith(".py")
+        module = import_file(Path(source)) if is_file else import_module(source)
     except Exception as error:  # the user's own code may raise anything
-        if isinstance(error, ModuleNotFoundError) and f"{source}.".startswith(
-            f"{error.name}."
-        ):
-            hint = "write FILE.py:NAME, or a module that Python can import"
-            raise InputError(
-                f"{option} {name}: there is no module {error.name}; {hint}"
-            ) from None
-        problem = f"{type(error).__name__}: {error}"
-        if not isinstance(error, SyntaxError):  # whose text has the line
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            problem += f" ({at.filename}, line {at.lineno})"
-        raise InputError(f"{option} {name} can't be loaded: {problem}") from error
+        raise InputError(f"{option} {name}{reason(error, source)}") from error
     return getattr(module, variable, None)
 
 
+def reason(error: Exception, source: str) -> str:
+    """Why `source` could not be imported."""
+    if isinstance(error, ModuleNotFoundError) and f"{source}.".startswith(
+        f"{error.name}."
+    ):
+        hint = "write FILE.py:NAME, or a module that Python can import"
+        return f": there is no module {error.name}; {hint}"
+    text = f" can't be loaded: {type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):  # its text has the line
+        return text
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{text} ({frame.filename}, line {frame.lineno})"
+
+
+def wrong_kind(name: str, option: str, loaded: object, kind: str) -> InputError:
+    """The error that what `load_named` returned is not of the right kind."""
+    if loaded is None:
+        state = "is missing"
+    elif isinstance(loaded, type):
+        state = "is a class"
+    else:
+        state = f"is of type {type(loaded).__name__}"
+    variable = name.rpartition(":")[2]
+    return InputError(f"{option} {name}: {variable!r} {state} there; it must be {kind}")
+
+
 def import_file(file: Path) -> ModuleType:
-    """Import a file under a name of its own, so that it may have the same name as an installed
-    module or another file."""
+    """Import a file under a name that no installed module and no other file has."""
     name = f"posrec_own_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
-    found = spec_from_file_location(name, file)
-    assert found is not None
-    assert found.loader is not None
-    module = module_from_spec(found)
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look up their module there
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module

@@ -1,14 +1,10 @@
 """PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS
 2021), section 4.3.
 
-A session becomes a graph of its items (`nn/graph.py`). In the position-aware gated graph layer
-every node receives messages from its neighbours and from the anchors, Eq. (7)-(8); a bidirectional
-Transformer reads the nodes with their positional encoding, Eq. (9); the session's vector is the sum
-of the last item, the latest and the initial intention, Eq. (10); items are scored by their product
-with it, Eq. (11).
-
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
-"""
+A session becomes a graph of its items (`nn/graph.py`). A gated graph layer sends messages along its
+edges and from its anchors; a bidirectional Transformer reads the nodes with their positions. The
+session's vector is the sum of its last item, its latest and its initial intention, and items are
+scored by their product with it."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +15,7 @@ from torch import Tensor, nn
 
 from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -27,7 +23,7 @@ from posrec.nn.layers.gated_graph import GatedGraph, message_graph
 from posrec.nn.layers.transformer import TransformerLayer, apply_layers
 from posrec.nn.packing import Packing
 
-PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
+INTENTIONS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 
 @dataclass(frozen=True)
@@ -35,9 +31,7 @@ class PosRecConfig:
     """The paper's settings; those that it does not give are the best ones measured
     (docs/performance.md)."""
 
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     encoding: str = setting("ldpe", ENCODING, tune=("ldpe", "dpe", "lrpe", "none"))
     anchors: bool = setting(
         True,
@@ -53,12 +47,7 @@ class PosRecConfig:
     feed_forward: int = setting(
         4, "width of the Transformer's feed-forward, in d", at_least=1
     )
-    dropout: float = setting(
-        0.0,
-        "dropout in the Transformer",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
+    dropout: float = setting(0.0, "dropout in the Transformer", **DROPOUT)
     initialization: str = setting(
         "uniform",
         "`uniform` in +-1/sqrt(d), or `normal` with standard deviation 0.1",
@@ -69,14 +58,18 @@ class PosRecConfig:
     lambda2: float = setting(
         1.0, "weight of the initial intention", tune=(0.25, 0.5, 1.0, 2.0)
     )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class PosRec(SessionModel):
-    """A gated graph layer with anchors, then a Transformer with a positional encoding counted from
-    both ends."""
+    """For B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d
+    dimensions and n items; l is the length of a session:
+
+        X' = the gated graph layer of X                          Eq. (7), (8): gated_graph.py
+        H  = Transformer(X' + P)                                 Eq. (9)
+        h  = lambda0 X'_{l-1} + lambda1 H_{l-1} + lambda2 H_0    Eq. (10)
+        y  = softmax(X h), with the loss -log y of the next item Eq. (11), (12)
+    """
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__(items, config)
@@ -93,7 +86,6 @@ class PosRec(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights as the setting `initialization` says; layer norms start as the identity."""
         if self.config.initialization == "uniform":
             self.draw_weights(1 / math.sqrt(self.config.d))
             return
@@ -109,35 +101,31 @@ class PosRec(SessionModel):
         graph, packing = self.graph_and_packing(batch)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
-        config = self.config
-        return (
-            config.lambda0 * last_item
-            + config.lambda1 * latest
-            + config.lambda2 * initial,
-            table,
-        )
+        return last_item + latest + initial, table
 
     def intentions(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors
-        x [T, d]."""
-        updated, hidden, bias = self.updated(batch, graph, packing, x)
+        """The three terms of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
+        updated, placed, bias = self.updated_nodes(batch, graph, packing, x)
         last_row = packing.row_at(graph.last(batch.lengths))
         first_row = packing.row_of_slot[:, 0]
-        read = apply_layers(
-            self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias
-        )  # Eq. (9), [2B, d]
+        rows = torch.cat([last_row, first_row])
+        # Eq. (9), of which only two rows of each session are read: [2B, d]
+        hidden = apply_layers(self.transformer, placed, rows, packing, bias)
         sessions = batch.items.shape[0]
-        return updated.index_select(0, last_row), read[:sessions], read[sessions:]
+        return (
+            self.config.lambda0 * updated.index_select(0, last_row),
+            self.config.lambda1 * hidden[:sessions],
+            self.config.lambda2 * hidden[sessions:],
+        )
 
-    def updated(
+    def updated_nodes(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """X' [T, d], Eq. (7), (8); X' plus its positional encoding, the Transformer's input; and
-        the attention's bias."""
+        """X' and X' + P, [T, d] each, and what the encoding adds to the attention's logits."""
         assert graph.weights is not None
-        updated = self.graph(x, graph.weights, packing)
+        updated = self.graph(x, graph.weights, packing)  # Eq. (7), (8)
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = slot.expand_as(batch.items)  # a node's earliest click
         backward = batch.lengths[:, None] - 1 - graph.latest  # and its latest
@@ -148,36 +136,26 @@ class PosRec(SessionModel):
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, [B, d] each; they add up to h."""
         graph, packing = self.graph_and_packing(batch)
-        vectors = self.intentions(
-            batch, graph, packing, self.embedding.look_up(packing.to_rows(batch.items))
-        )
-        weights = (self.config.lambda0, self.config.lambda1, self.config.lambda2)
-        return {
-            name: weight * vector
-            for name, weight, vector in zip(PARTS, weights, vectors, strict=True)
-        }
+        x = self.embedding.look_up(packing.to_rows(batch.items))
+        terms = self.intentions(batch, graph, packing, x)
+        return dict(zip(INTENTIONS, terms, strict=True))
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of each intention in the last Transformer layer, the mean over
-        heads, [B, L] each; none without a layer.
-
-        Clicks on the same item share a node, and each of them has the node's weight.
-        """
+        """The attention of both intentions in the last Transformer layer, the mean over heads,
+        [B, L] each; none without a layer. Clicks on the same item all have their node's weight."""
         if not self.transformer:
             return {}
         graph, packing = self.graph_and_packing(batch)
         x = self.embedding.look_up(packing.to_rows(batch.items))
-        _, hidden, bias = self.updated(batch, graph, packing, x)
-        for layer in self.transformer:
-            weights = (
-                cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)
-            )  # [B, L, L]
+        _, hidden, bias = self.updated_nodes(batch, graph, packing, x)
+        *layers, last = (cast(TransformerLayer, layer) for layer in self.transformer)
+        for layer in layers:
             hidden = layer(hidden, packing, bias)
-        by_click = weights.gather(
-            2, graph.alias[:, None].expand_as(weights)
-        )  # [B, L, L], column: a click
+        weights = last.attention(hidden, packing, bias)  # [B, heads, L, L]
+        by_node = weights.mean(1)
+        by_click = by_node.gather(2, graph.alias[:, None].expand_as(by_node))
         session = torch.arange(batch.items.shape[0], device=batch.items.device)
         return {
-            PARTS[1]: by_click[session, graph.last(batch.lengths)],
-            PARTS[2]: by_click[:, 0],
+            INTENTIONS[1]: by_click[session, graph.last(batch.lengths)],
+            INTENTIONS[2]: by_click[:, 0],
         }

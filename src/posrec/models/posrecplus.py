@@ -1,16 +1,8 @@
-"""posrec-plus: PosRec's dual positions and its two intentions, read in one pass, and what has been
-learnt since.
+"""posrec-plus: PosRec's dual positions and its two intentions, read in one pass over a session, and
+what has been learnt since: smoothed item vectors, cosines, trends, and a term for repeated clicks.
 
-    T clicks of B sessions, d dimensions, n items. Click j of a session is its j-th from the front, from 0 on.
-
-    E    = id vectors, plus those of the attributes if there are any     `nn/items/attribute_vectors.py`
-    X    = E + smoothing A E                                             A: co-clicks, `nn/items/coclicks.py`
-    h_i  = the intentions at click i, from the x_j of j <= i             `session_reader.py`, Eq. (7)-(10)
-    z_i  = scale cos(h_i, X) + trend                                     in place of Eq. (11); `nn/items/trends.py`
-    p    = g_repeat r + g_explore e                                      `nn/items/own_items.py`, `RepeatPart`
-
-x_j is the row of X of click j's item. The loss is -log p of the next item, at every click of a
-session."""
+Shapes: T clicks of B sessions, Q clicks at which vectors are asked for, W distances between clicks,
+d dimensions, n items."""
 
 import math
 from dataclasses import dataclass, replace
@@ -22,8 +14,9 @@ from torch.nn import functional
 from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import learned_table, look_up
 from posrec.models.base import BatchVectors, SessionModel
+from posrec.models.posrec import INTENTIONS
 from posrec.models.seen_clicks import every_click, last_clicks, returns
-from posrec.models.session_reader import MOST_CLICKS, PARTS, Clicks, SessionReader
+from posrec.models.session_reader import MOST_CLICKS, Clicks, SessionReader, Terms
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.attribute_vectors import AttributeTable, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
@@ -104,17 +97,16 @@ class PosRecPlusConfig:
 
 
 class RepeatPart(nn.Module):
-    """How likely each of the items clicked so far is clicked again: rho, delta and the gate.
+    """How likely each of the items clicked so far is clicked again.
 
-    At click i, for each click j <= i that is the latest on its item, with f the place of the first
-    click on the item and c the number of clicks on it, both as they are at click j:
+    At click i, for each click j <= i that is the latest on its item, with f the position of the
+    first click on the item and c the number of clicks on it, both as they are at click j:
 
         u_ij = relu(W_x x_j + W_H H_j + W_h h_i + P_f[f] + P_b[i - j] + P_c[c] + bias)
         (rho_ij, delta_ij) = W_u u_ij + bias;    r_i = softmax of rho_ij over j
         g_i  = softmax(W_2 relu(W_1 [h_i || v_i] + bias) + bias)
-        v_i  = clicks and items so far (log(1 + .) / 3), whether the item of i was clicked before, logsumexp(rho_i) / 5
-
-    Q clicks i that are asked for, T clicks in all, W distances i - j.
+        v_i  = clicks and items so far (log(1 + .) / 3), whether the item of i was clicked before,
+               logsumexp(rho_i) / 5
     """
 
     def __init__(self, d: int, width: int, max_length: int) -> None:
@@ -122,52 +114,49 @@ class RepeatPart(nn.Module):
         self.of_item = nn.Linear(d, width)
         self.of_state = nn.Linear(d, width, bias=False)
         self.of_session = nn.Linear(d, width, bias=False)
-        self.forward_position, self.backward_position, self.clicks = (
-            learned_table(rows, width)
-            for rows in (max_length, max_length, MOST_CLICKS + 1)
-        )
+        self.forward_position = learned_table(max_length, width)
+        self.backward_position = learned_table(max_length, width)
+        self.clicks = learned_table(MOST_CLICKS + 1, width)
         self.out = nn.Linear(width, 2)
         self.gate = nn.Sequential(
             nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2)
         )
 
     def forward(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> OwnItems:
-        """x and H [T, d] of every click, h [Q, d] of those that are asked for."""
+        """x and H [T, d] of every click, h [Q, d] of the clicks that are asked for."""
         asked = clicks.asked
         returned = clicks.returned
-        first = clicks.every.place - returned.since
+        rho, delta = self.two_numbers(self.units(clicks, x, hidden, h))  # [Q, W] each
+        is_latest = returned.latest_of_items(asked)
+        items = torch.where(is_latest, asked.at_seen(clicks.numbers), 0)
+        rho = torch.where(items > 0, rho, LOG_OF_NO_CHANCE)
+        counts = torch.stack([asked.position + 1, is_latest.sum(1)], 1)
+        counts = counts.to(h.dtype).log1p() / 3
+        again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
+        strength = rho.logsumexp(1, keepdim=True)
+        features = [h, counts, again, strength.clamp(min=-20) / 5]
+        logits = self.gate(torch.cat(features, 1))  # [Q, 2]
+        # Without an item to repeat, the gate is closed.
+        closed = torch.where((items > 0).any(1), 0.0, LOG_OF_NO_CHANCE)
+        gate = torch.stack([logits[:, 0] + closed, logits[:, 1]], 1).log_softmax(1)
+        repeat = gate[:, :1] + rho - strength
+        delta = delta.clamp(-MOST_RAISED, MOST_RAISED)
+        return OwnItems(items, None, delta, repeat, gate[:, 1])
+
+    def units(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
+        """u [Q, W, width]."""
+        first = clicks.every.position - clicks.returned.since
         of_click = (
             self.of_item(x)
             + self.of_state(hidden)
             + look_up(self.forward_position, first)
         )
-        of_click = of_click + look_up(self.clicks, returned.clicks)
-        at_distance = look_up(
-            self.backward_position, torch.arange(asked.rows.shape[1], device=x.device)
-        )
-        u = (
-            asked.of(of_click) + self.of_session(h)[:, None] + at_distance
-        ).relu()  # [Q, W, width]
-        rho, delta = self.two_numbers(u)  # [Q, W]
-        is_latest = returned.latest_of_items(asked)
-        items = torch.where(is_latest, asked.of(clicks.numbers), 0)
-        rho = torch.where(items > 0, rho, LOG_OF_NO_CHANCE)
-        counts = (
-            torch.stack([asked.place + 1, is_latest.sum(1)], 1).to(h.dtype).log1p() / 3
-        )
-        again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
-        strength = rho.logsumexp(1, keepdim=True)
-        logits = self.gate(
-            torch.cat([h, counts, again, strength.clamp(min=-20) / 5], 1)
-        )  # [Q, 2]
-        nothing = torch.where(
-            (items > 0).any(1), 0.0, LOG_OF_NO_CHANCE
-        )  # no item to repeat
-        g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
-        repeat = g[:, :1] + rho - strength
-        return OwnItems(
-            items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1]
-        )
+        of_click = of_click + look_up(self.clicks, clicks.returned.clicks)
+        distance = torch.arange(clicks.asked.seen_rows.shape[1], device=x.device)
+        of_distance = look_up(self.backward_position, distance)
+        of_seen = clicks.asked.at_seen(of_click)
+        units: Tensor = of_seen + self.of_session(h)[:, None] + of_distance
+        return units.relu()
 
     def two_numbers(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so
@@ -180,8 +169,16 @@ class RepeatPart(nn.Module):
 
 
 class PosRecPlus(SessionModel):
-    """PosRec in one pass, with smoothed item vectors, scored by cosine, in a mixture of repeats and
-    exploring."""
+    """With x_j the row of X of click j's item, the j-th of its session from 0 on:
+
+        E   = id vectors, plus those of the attributes     `nn/items/attribute_vectors.py`
+        X   = E + smoothing A E                            A: co-clicks, `nn/items/coclicks.py`
+        h_i = the intentions at click i, from x_j, j <= i  Eq. (7)-(10), `session_reader.py`
+        z_i = scale cos(h_i, X) + trend                    for Eq. (11), `nn/items/trends.py`
+        p   = g_repeat r + g_explore e                     `RepeatPart`, `nn/items/own_items.py`
+
+    The loss is -log p of the next item, at every click of a session.
+    """
 
     is_causal = True
 
@@ -197,11 +194,9 @@ class PosRecPlus(SessionModel):
         self.trends = Trends(rows) if config.trend else None
         self.reader = SessionReader(config)
         self.has_own_items = config.repeat
-        self.repeat = (
-            RepeatPart(d, config.repeat_width, config.max_length)
-            if config.repeat
-            else None
-        )
+        self.repeat = None
+        if config.repeat:
+            self.repeat = RepeatPart(d, config.repeat_width, config.max_length)
         self.item_dropout = Dropout(config.item_dropout)
         self.repeat_dropout = Dropout(config.repeat_dropout)
         self.draw_weights(1 / math.sqrt(d))
@@ -221,9 +216,8 @@ class PosRecPlus(SessionModel):
             clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
             clicked[items[offsets[0] : offsets[-1]].long().cpu() - 1] = True
             with torch.no_grad():
-                self.embedding.weight[~clicked] = (
-                    0  # an item without clicks is what its attributes say
-                )
+                # An item without clicks is what its attributes say.
+                self.embedding.weight[~clicked] = 0
         self.co_clicks.count(items, offsets, self.items)
         if self.trends is not None:
             self.trends.count(items, offsets)
@@ -244,13 +238,12 @@ class PosRecPlus(SessionModel):
     def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
         """Find E from X; the trend after the log is not needed, since it has been counted."""
         self.load_state_dict({**self.state_dict(), **weights})
+        table = self.embedding.weight
         with torch.no_grad():
-            self.embedding.weight.copy_(
-                self.co_clicks.unsmoothed(self.embedding.weight)
-            )
+            table.copy_(self.co_clicks.unsmoothed(table))
             if self.attributes is not None and self.attributes.is_described:
-                self.attributes.fit(self.embedding.weight)
-                self.embedding.weight.sub_(self.attributes())
+                self.attributes.fit(table)
+                table.sub_(self.attributes())
 
     def smoothed(self, dropout: bool = False) -> Tensor:
         """X, and after it the rows that fill the table up."""
@@ -261,9 +254,8 @@ class PosRecPlus(SessionModel):
         smoothed = self.co_clicks.smoothed(table + of_attributes)
         if not dropout or self.config.id_dropout == 0:
             return smoothed
-        dropped = (
-            torch.rand(len(table), device=table.device) < self.config.id_dropout
-        ) & self.attributes.described
+        drawn = torch.rand(len(table), device=table.device) < self.config.id_dropout
+        dropped = drawn & self.attributes.described
         return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def item_vectors(self) -> Tensor:
@@ -284,115 +276,98 @@ class PosRecPlus(SessionModel):
         return self.sessions_and_own_items(batch)[0]
 
     def batch_vectors(self, batch: SessionBatch) -> BatchVectors:
-        sessions, smoothed, own = self.unscaled_vectors(batch)
-        return BatchVectors(
-            sessions, self.with_trend(self.scored(smoothed), batch), own
-        )
+        sessions, smoothed, own_items = self.unscaled_vectors(batch)
+        table = self.with_trend(self.scored(smoothed), batch.when)
+        return BatchVectors(sessions, table, own_items)
 
     def sessions_and_own_items(
         self, batch: SessionBatch
     ) -> tuple[Tensor, OwnItems | None]:
-        sessions, _, own = self.unscaled_vectors(batch)
-        return sessions, own
+        sessions, _, own_items = self.unscaled_vectors(batch)
+        return sessions, own_items
 
     def unscaled_vectors(self, batch: SessionBatch) -> BatchVectors:
-        """As `batch_vectors`, with the table X as it is: scaling every row takes longer than
-        reading a few sessions."""
+        """As `batch_vectors`, with X as it is: scaling every row takes longer than reading a few
+        sessions."""
         clicks = self.clicks_of(batch)
-        x, table = look_up_and_table(
-            self.smoothed(self.training), clicks.numbers, self.items
-        )
-        read = self.reader(self.item_dropout(x), clicks)
-        h = sum_of(read.parts)
+        smoothed = self.smoothed(self.training)
+        x, table = look_up_and_table(smoothed, clicks.numbers, self.items)
+        hidden, terms = self.reader(self.item_dropout(x), clicks)
+        h = sum_of(terms)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
         if self.trends is not None:
             sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
         if self.repeat is None:
-            return BatchVectors(sessions, table, None)
-        own = self.repeat(
-            clicks, *(self.repeat_dropout(one) for one in (x, read.hidden, h))
-        )
+            return BatchVectors(sessions, table)
+        dropped = (self.repeat_dropout(vectors) for vectors in (x, hidden, h))
+        own_items = self.repeat(clicks, *dropped)
         if not batch.every_click:
-            vectors = self.with_trend(
-                self.scored(x), batch, (clicks.numbers - 1).clamp(min=0)
-            )
-            own = replace(
-                own, products=(sessions[:, None] * clicks.asked.of(vectors)).sum(2)
-            )
-        return BatchVectors(sessions, table, own)
+            rows = (clicks.numbers - 1).clamp(min=0)
+            vectors = self.with_trend(self.scored(x), batch.when, rows)  # [T, d]
+            vectors = clicks.asked.at_seen(vectors)  # [Q, W, d]
+            products = (sessions[:, None] * vectors).sum(2)
+            own_items = replace(own_items, products=products)
+        return BatchVectors(sessions, table, own_items)
 
     def clicks_of(self, batch: SessionBatch) -> Clicks:
         packing = batch.packing
-        if packing is None:
-            packing = (
-                unpacked(batch.mask)
-                if batch.longest is not None
-                else pack(batch.mask, batch.capacity)
-            )
+        if packing is None and batch.longest is not None:
+            packing = unpacked(batch.mask)
+        elif packing is None:
+            packing = pack(batch.mask, batch.capacity)
         every = every_click(packing)
         numbers = packing.to_rows(batch.items)
         numbers = torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)
         asked = every if batch.every_click else last_clicks(packing, batch.lengths)
-        return Clicks(packing, every, asked, returns(numbers, every), numbers)
+        return Clicks(every, asked, returns(numbers, every), numbers)
 
     def input_vectors(self, clicks: Clicks) -> Tensor:
         """x [T, d]."""
         return look_up_and_table(self.smoothed(), clicks.numbers, self.items)[0]
 
     def with_trend(
-        self,
-        vectors: Tensor,
-        batch: SessionBatch | None = None,
-        rows: Tensor | None = None,
+        self, vectors: Tensor, when: Tensor | None = None, rows: Tensor | None = None
     ) -> Tensor:
-        """Vectors of all items, or of those in `rows` of the table, with the columns of the trend."""
+        """Vectors of all items, or of `rows` of the table, with the columns of the trend."""
         if self.trends is None:
             return vectors
-        return torch.cat(
-            [
-                vectors,
-                self.trends.of_items(None if batch is None else batch.when, rows),
-            ],
-            1,
-        )
+        return torch.cat([vectors, self.trends.of_items(when, rows)], 1)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         clicks = self.clicks_of(batch)
-        parts = self.reader(self.input_vectors(clicks), clicks).parts
-        length = sum_of(parts).norm(dim=-1, keepdim=True)
-        scale = (
-            self.config.scale / length
-            if self.config.cosine
-            else torch.ones_like(length)
-        )
-        named = {name: part * scale for name, part in zip(PARTS, parts, strict=True)}
+        _, terms = self.reader(self.input_vectors(clicks), clicks)
+        length = sum_of(terms).norm(dim=-1, keepdim=True)
+        scale = torch.ones_like(length)
+        if self.config.cosine:
+            scale = self.config.scale / length
+        scaled = [term * scale for term in terms]
+        parts = dict(zip(INTENTIONS, scaled, strict=True))
         if self.trends is None:
-            return named
-        columns = self.trends.of_sessions(length, None)
-        named = {
-            name: functional.pad(part, (0, columns.shape[1]))
-            for name, part in named.items()
-        }
-        return {**named, "trend": functional.pad(columns, (self.config.d, 0))}
+            return parts
+        trend = self.trends.of_sessions(length, None)
+        for name, part in parts.items():
+            parts[name] = functional.pad(part, (0, trend.shape[1]))
+        parts["trend"] = functional.pad(trend, (self.config.d, 0))
+        return parts
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention of the latest and the initial intention in the last Transformer layer, and
-        r of the repeat part, which is that of an item and stands at its latest click; [B, L] each.
-        """
+        """The attention of both intentions in the last Transformer layer, and r of the repeat part,
+        at the latest click on each item; [B, L] each."""
         clicks = self.clicks_of(batch)
-        found = self.reader.attention(self.input_vectors(clicks), clicks)
-        own = self.sessions_and_own_items(batch)[1]
-        if own is not None:
-            distance = torch.arange(own.items.shape[1], device=own.items.device)
-            place = (clicks.asked.place[:, None] - distance).clamp(min=0)
-            found[REPEAT] = torch.zeros_like(own.repeat).scatter_add(
-                1, place, own.repeat_shares
+        attention = self.reader.attention(self.input_vectors(clicks), clicks)
+        own_items = self.sessions_and_own_items(batch)[1]
+        if own_items is not None:
+            shares = own_items.repeat_shares  # by distance
+            distance = torch.arange(shares.shape[1], device=shares.device)
+            position = (clicks.asked.position[:, None] - distance).clamp(min=0)
+            attention[REPEAT] = torch.zeros_like(shares).scatter_add(
+                1, position, shares
             )
-        return found
+        return attention
 
 
-def sum_of(parts: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def sum_of(terms: Terms) -> Tensor:
     """h [Q, d], Eq. (10)."""
-    last, latest, initial = parts
-    return last + latest + initial
+    last_item, latest, initial = terms
+    return last_item + latest + initial

@@ -1,5 +1,5 @@
 """ModelSpec, the registry of every model of the package by name, and looking up models and
-encodings: those of the package by name, users' own by name (own_code.py) or as objects."""
+encodings: those of the package by name, users' own by name (`own_code.py`) or as objects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from posrec.models.baselines.narm import NARM, NARMConfig
 from posrec.models.baselines.sasrec import SASRec, SASRecConfig
 from posrec.models.baselines.srgnn import SRGNN, SRGNNConfig
 from posrec.models.baselines.stamp import STAMP, STAMPConfig
-from posrec.models.own_code import is_own, load_named, resolved
+from posrec.models.own_code import is_own, load_named, resolved, wrong_kind
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 
@@ -34,13 +34,15 @@ class ModelSpec:
     """A model class, the dataclass of its settings, and a line that describes it.
 
     Args:
-        model: a subclass of SessionModel (trained) or CountingModel (counted), called as `model(items, config)`.
-        config: the dataclass of its settings; it has a field `max_length`, and every field has a default.
+        model: a subclass of SessionModel (trained) or CountingModel (counted), called as
+            `model(items, config)`.
+        config: the dataclass of its settings; it has a field `max_length`, and every field has a
+            default.
         about: one line for `posrec models`.
-        settings: settings of training, where the model's own defaults differ from those of `posrec train`.
-        search: what `posrec tune` searches: settings of the model or of its training, with a tuple of values or a
-            `posrec.Range` for each. By default learning rate, batch size and l2 of a trained model, and the settings
-            that the config declares with `posrec.setting(..., tune=...)`.
+        settings: settings of training whose defaults differ from those of `posrec train`.
+        search: what `posrec tune` searches: settings of the model or of its training, with a tuple
+            of values or a `posrec.Range` for each. By default learning rate, batch size and l2 of a
+            trained model, and what the config declares with `posrec.setting(..., tune=...)`.
 
     >>> ModelSpec(Pop, PopConfig, "the most clicked items").is_trained
     False
@@ -57,19 +59,19 @@ class ModelSpec:
         """What `posrec tune` searches; empty if there is nothing to tune."""
         if self.search is not None:
             return self.search
-        return {**(TRAINING if self.is_trained else {}), **tuned_settings(self.config)}
+        training = TRAINING if self.is_trained else {}
+        return {**training, **tuned_settings(self.config)}
 
     @property
     def is_trained(self) -> bool:
-        """Whether the model is trained by gradient steps; a CountingModel is not."""
         return issubclass(self.model, SessionModel)
 
     def build(self, items: int, config: Any) -> Model:
-        """The model for items 1..items, not yet trained or counted; an InputError if a setting is
-        not valid."""
+        """The model for items 1..items, not yet trained or counted."""
         if not hasattr(config, "max_length"):
             raise InputError(
-                f"{type(config).__name__} must have a field max_length: how many clicks the model reads"
+                f"{type(config).__name__} must have a field max_length: "
+                "how many clicks the model reads"
             )
         if config.max_length < 1:
             raise InputError(f"max_length must be at least 1, not {config.max_length}")
@@ -79,8 +81,7 @@ class ModelSpec:
             raise InputError(str(error)) from None
 
 
-# What `posrec tune` searches of the training, unless a spec names something else. Every space
-# contains the defaults.
+# What `posrec tune` searches of the training by default. Every space contains the defaults.
 TRAINING: dict[str, Range | Choices] = {
     "learning_rate": Range(3e-4, 1e-2),
     "batch_size": (100, 128, 256, 512),
@@ -90,18 +91,25 @@ TRAINING: dict[str, Range | Choices] = {
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.
 PAIRWISE = {"loss": "bpr", "sample_alpha": 0.5, "l2": 0.0}
 PAIRWISE_SEARCH = {**TRAINING, "sample_alpha": (0.0, 0.25, 0.5, 0.75)}
-# NARM's code has batches of 512, which use a GPU well; they need a higher learning rate and more
-# epochs.
+# NARM's code has batches of 512, which need a higher learning rate and more epochs.
 RECURRENT = {"batch_size": 512, "learning_rate": 0.002, "epochs": 10, "decay_every": 7}
 # STAMP's code has batches of 512, a learning rate of 0.003 and up to 10 epochs.
 MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every": 5}
 
-# Chosen with the model's own settings. Large batches use a GPU well, and need a learning rate that
-# rises and falls.
+# Large batches use a GPU well, and need a learning rate that rises and falls.
 PLUS = {
-    "protocol": "refit", "epochs": 6, "batch_size": 2048, "learning_rate": 0.003, "schedule": "cosine",
-    "warmup": 0.05, "recency": 1.0, "replay": 4.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
-}  # fmt: skip
+    "protocol": "refit",
+    "epochs": 6,
+    "batch_size": 2048,
+    "learning_rate": 0.003,
+    "schedule": "cosine",
+    "warmup": 0.05,
+    "recency": 1.0,
+    "replay": 4.0,
+    "l2": 0.0,
+    "choose_by": "ndcg@20",
+    "patience": 6,
+}
 PLUS_SEARCH: dict[str, Range | Choices] = {
     "learning_rate": Range(5e-4, 5e-3),
     "batch_size": (256, 512, 1024, 2048),
@@ -179,12 +187,15 @@ MODELS: dict[str, ModelSpec] = {
 
 
 def find_spec(model: str | ModelSpec) -> ModelSpec:
-    """The spec of a model that is given by its name in the registry, as my_model.py:MY_SPEC, or as
+    """The spec of a model: a name of the registry, my_model.py:MY_SPEC (whose code this runs), or
     the spec itself."""
     if isinstance(model, ModelSpec):
         return model
     if is_own(model):
-        return load_spec(model)
+        spec = load_named(model, "--model")
+        if not isinstance(spec, ModelSpec):
+            raise wrong_kind(model, "--model", spec, "a posrec.ModelSpec")
+        return spec
     if model not in MODELS:
         choice = f"{', '.join(MODELS)}, or your own as my_model.py:MY_SPEC"
         raise InputError(
@@ -197,78 +208,42 @@ def model_name(model: str | ModelSpec) -> str:
     """The name of a model in config.json."""
     if isinstance(model, str):
         return resolved(model) if is_own(model) else model
-    known = [name for name, spec in MODELS.items() if spec is model]
-    return (
-        known[0] if known else f"{model.config.__module__}.{model.config.__qualname__}"
-    )
+    for name, spec in MODELS.items():
+        if spec is model:
+            return name
+    return f"{model.config.__module__}.{model.config.__qualname__}"
 
 
 def short_name(model: str | ModelSpec) -> str:
-    """What tables call a model: my_model.py:MINE is called MINE, and a spec that has no name by its
-    class."""
+    """What tables call a model: MINE of my_model.py:MINE; the class of a spec without a name."""
     if isinstance(model, str):
         return model.rpartition(":")[2]
     name = model_name(model)
     return name if name in MODELS else model.model.__name__
 
 
-def load_spec(name: str) -> ModelSpec:
-    """The ModelSpec called `name`, which runs the code that defines it."""
-    spec = load_named(name, "--model")
-    if not isinstance(spec, ModelSpec):
-        found = described(spec)
-        variable = name.rpartition(":")[2]
-        raise InputError(
-            f"--model {name}: {variable!r} {found} there; it must be a posrec.ModelSpec"
-        )
-    return spec
-
-
-def described(found: object) -> str:
-    """What was found under a name, for an error message."""
-    if found is None:
-        return "is missing"
-    return (
-        "is a class"
-        if isinstance(found, type)
-        else f"is of type {type(found).__name__}"
-    )
-
-
 def find_encoding(encoding: Any) -> Any:
-    """An encoding of a user's own as an OwnEncoding, which a model's config holds like a name;
-    names stay as they are.
-
-    Args:
-        encoding: a name of `posrec encodings`; `"my_encoding.py:NAME"` or `"module:NAME"`; a function, a module or a
-            module class.
-    """
-    if isinstance(encoding, OwnEncoding) or (
-        isinstance(encoding, str) and not is_own(encoding)
-    ):
+    """An encoding of a user's own, given as `my_encoding.py:NAME`, a function, a module or a module
+    class, as an OwnEncoding, which a config holds like a name; names stay as they are."""
+    if isinstance(encoding, OwnEncoding):
         return encoding
     if isinstance(encoding, str):
+        if not is_own(encoding):
+            return encoding
         scheme = load_named(encoding, "encoding")
         if not callable(scheme):
-            found = described(scheme)
-            variable = encoding.rpartition(":")[2]
-            raise InputError(
-                f"encoding {encoding}: {variable!r} {found} there; it must be a function, a module or a module class"
-            )
+            kind = "a function, a module or a module class"
+            raise wrong_kind(encoding, "encoding", scheme, kind)
         return OwnEncoding.of(resolved(encoding), scheme)
     if not callable(encoding):
         return encoding  # a setting of another kind, of a user's own model
-    named = (
-        type(encoding)
-        if isinstance(encoding, nn.Module) or not hasattr(encoding, "__qualname__")
-        else encoding
-    )
+    named = encoding
+    if isinstance(encoding, nn.Module) or not hasattr(encoding, "__qualname__"):
+        named = type(encoding)
     return OwnEncoding.of(f"{named.__module__}:{named.__qualname__}", encoding)
 
 
 def with_own_encoding(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a model with `find_encoding` of the setting `encoding`, if it is given."""
-    return {
-        name: find_encoding(value) if name == "encoding" else value
-        for name, value in settings.items()
-    }
+    if "encoding" not in settings:
+        return settings
+    return {**settings, "encoding": find_encoding(settings["encoding"])}

@@ -27,31 +27,17 @@ def restore_model(
     settings: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
 ) -> Model:
-    """The model for items 1..items with these weights, in evaluation mode.
-
-    Args:
-        spec: the model.
-        items: how many items it knows.
-        settings: its settings by name, such as the content of config.json. Names that the model does not have are
-            ignored, and it takes its defaults for those that are missing.
-        tensors: its weights or counts, by name.
-
-    Raises:
-        InputError: if a setting is of another type, or the model refuses it.
-        WrongWeights: if the weights do not fit the settings.
-    """
-    known = {
-        field.name: settings[field.name]
-        for field in fields(spec.config)
-        if field.name in settings
-    }
+    """The model for items 1..items with these weights or counts, in evaluation mode. Settings that
+    it does not have are ignored, and it takes its defaults for those that are missing."""
+    names = {field.name for field in fields(spec.config)}
+    settings = {name: value for name, value in settings.items() if name in names}
     try:
-        config = spec.config(**known)
+        config = spec.config(**settings)
         check_settings(config)
         # Each layer has weights; to build a billion of them takes forever on any device.
-        if known.get("layers", 0) > len(tensors):
+        if settings.get("layers", 0) > len(tensors):
             raise WrongWeights(
-                f"it holds {len(tensors)} tensors, too few for {known['layers']} layers"
+                f"it holds {len(tensors)} tensors, too few for {settings['layers']} layers"
             )
         check_shapes(spec, items, config, tensors)
         model = spec.build(items, config)
@@ -81,7 +67,8 @@ def check_shapes(
             planned = spec.build(items, config)
     except InputError:
         raise
-    except Exception:  # a model of one's own may read values in its constructor, and meta tensors have none
+    except Exception:
+        # A user's own model may read values in its constructor, and meta tensors have none.
         return
     for name, tensor in planned.state_dict().items():
         if is_counted(planned, tensor):

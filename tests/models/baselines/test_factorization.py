@@ -15,9 +15,8 @@ def test_a_mean_by_hand() -> None:
     model = BPRMF(2, BPRMFConfig(d=2))
     with torch.no_grad():
         model.embedding.weight[:2] = ROWS
-    assert model.scores(SessionBatch.of([[1, 2]])).tolist() == [
-        [1.5, 11.0]
-    ]  # the mean is (1.5, 2)
+    # The mean is (1.5, 2).
+    assert model.scores(SessionBatch.of([[1, 2]])).tolist() == [[1.5, 11.0]]
 
 
 def test_a_transition_by_hand() -> None:
@@ -31,19 +30,16 @@ def test_a_transition_by_hand() -> None:
 
 def test_any_session_of_bprmf_is_the_mean_of_its_items() -> None:
     def slowly(model: BPRMF, session: list[int]) -> Tensor:
-        return sum(checks.vector(model.embedding, item) for item in session) / len(
-            session
-        )
+        vectors = [checks.vector(model.embedding, item) for item in session]
+        return sum(vectors) / len(session)
 
-    checks.assert_agrees(
-        BPRMF(checks.ITEMS, BPRMFConfig(d=5)).double(), slowly, checks.WITH_UNKNOWN
-    )
+    model = checks.build(BPRMF, BPRMFConfig(d=5))
+    checks.assert_agrees(model, slowly, checks.WITH_UNKNOWN)
 
 
 def test_any_session_of_fpmc_is_its_last_item() -> None:
-    model = FPMC(checks.ITEMS, FPMCConfig(d=5)).double()
-    checks.assert_agrees(
-        model,
-        lambda _, session: checks.vector(model.left, session[-1]),
-        checks.WITH_UNKNOWN,
-    )
+    def slowly(model: FPMC, session: list[int]) -> Tensor:
+        return checks.vector(model.left, session[-1])
+
+    model = checks.build(FPMC, FPMCConfig(d=5))
+    checks.assert_agrees(model, slowly, checks.WITH_UNKNOWN)

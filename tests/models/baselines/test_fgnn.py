@@ -1,7 +1,5 @@
 """FGNN against a plain, slow re-statement of its equations, one session at a time."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
@@ -11,21 +9,14 @@ from torch import Tensor
 from posrec.models.baselines.fgnn import FGNN, FGNNConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import checks
-from tests.models.checks import ITEMS, SESSIONS, sessions
+from tests.models.checks import SESSIONS, sessions
 
 
 def make(**changes) -> FGNN:
-    torch.manual_seed(3)
-    model = (
-        FGNN(
-            ITEMS, replace(FGNNConfig(d=8, heads=3, layers=3, max_length=9), **changes)
-        )
-        .double()
-        .eval()
-    )
-    for parameter in (
-        model.parameters()
-    ):  # at d = 8 a deviation of 0.1 would leave next to nothing after three layers
+    config = FGNNConfig(d=8, heads=3, layers=3, max_length=9)
+    model = checks.build(FGNN, config, **changes)
+    # At d = 8 a deviation of 0.1 would leave next to nothing after three layers.
+    for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model
 
@@ -52,18 +43,12 @@ def attention_slowly(
         attended = torch.zeros_like(nodes[node])
         near = [other for other in nodes if (node, other) in weights]
         for head, matrix in enumerate(matrices):
-            vector = torch.cat(
-                [
-                    layer.of_nodes[0, head],
-                    layer.of_nodes[1, head],
-                    layer.of_weight[head : head + 1],
-                ]
-            )
             logits = []
             for other in near:
-                weight = torch.tensor([weights[node, other]], dtype=torch.float64)
-                logit = vector @ torch.cat(
-                    [matrix @ nodes[node], matrix @ nodes[other], weight]
+                logit = (
+                    layer.of_nodes[0, head] @ (matrix @ nodes[node])
+                    + layer.of_nodes[1, head] @ (matrix @ nodes[other])
+                    + layer.of_weight[head] * weights[node, other]
                 )
                 logits.append(logit if logit > 0 else 0.2 * logit)
             total = sum(logit.exp() for logit in logits)
@@ -71,14 +56,6 @@ def attention_slowly(
                 attended = attended + logit.exp() / total * (matrix @ nodes[other])
         updated[node] = attended / layer.heads + layer.values.bias
     return updated
-
-
-def gru_slowly(cell, x: Tensor, hidden: Tensor) -> Tensor:
-    of_input = (cell.weight_ih @ x + cell.bias_ih).chunk(3)
-    of_hidden = (cell.weight_hh @ hidden + cell.bias_hh).chunk(3)
-    reset, update = ((of_input[part] + of_hidden[part]).sigmoid() for part in (0, 1))
-    new = (of_input[2] + reset * of_hidden[2]).tanh()
-    return (1 - update) * new + update * hidden
 
 
 def slowly(model: FGNN, session: list[int]) -> Tensor:
@@ -91,45 +68,38 @@ def slowly(model: FGNN, session: list[int]) -> Tensor:
     attended = torch.zeros(model.config.d, dtype=torch.float64)
     query = nodes[session[-1]] if model.config.from_last else attended
     for _ in range(model.config.steps):
-        query = gru_slowly(model.readout.cell, torch.cat([query, attended]), query)
-        logits = [(vector @ query).exp() for vector in nodes.values()]
-        attended = sum(
-            logit / sum(logits) * vector
-            for logit, vector in zip(logits, nodes.values(), strict=True)
-        )
+        cell = model.readout.cell
+        of_input = cell.weight_ih @ torch.cat([query, attended]) + cell.bias_ih
+        of_state = cell.weight_hh @ query + cell.bias_hh
+        query = checks.gru_step(of_input, of_state, query)
+        vectors = torch.stack(list(nodes.values()))
+        attended = (vectors @ query).softmax(0) @ vectors
     return model.out.weight @ torch.cat([query, attended])
 
 
 @pytest.mark.parametrize("anchors", [False, True])
 @pytest.mark.parametrize(("layers", "steps"), [(1, 1), (3, 3), (2, 4)])
 def test_agrees_with_the_equations(anchors: bool, layers: int, steps: int) -> None:
-    checks.assert_agrees(
-        make(anchors=anchors, layers=layers, steps=steps),
-        slowly,
-        SESSIONS,
-        checks.FLOAT32,
-    )
+    model = make(anchors=anchors, layers=layers, steps=steps)
+    checks.assert_agrees(model, slowly, SESSIONS, checks.FLOAT32)
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_any_batch_agrees_with_the_equations(
     batch: list[list[int]], anchors: bool, from_last: bool
 ) -> None:
-    checks.assert_agrees(
-        make(anchors=anchors, from_last=from_last), slowly, batch, checks.FLOAT32
-    )
+    model = make(anchors=anchors, from_last=from_last)
+    checks.assert_agrees(model, slowly, batch, checks.FLOAT32)
 
 
 def test_weights_of_a_session_by_hand() -> None:
     """a b a a c: a attends to itself (a a: 1) and b; b to a and itself; c to a and itself."""
     batch = SessionBatch.of([[4, 6, 4, 4, 9]])
-    plain = make(anchors=False)
-    graph = plain.build_graph(batch)
-    weights = plain.weights(graph, graph.last(batch.lengths))[0]
+    model = make(anchors=False)
+    weights = model.weights(model.build_graph(batch), batch.lengths)[0]
     nodes = [0, 1, 4]
     assert weights[nodes][:, nodes].tolist() == [[1, 1, 0], [1, 1, 0], [1, 0, 1]]
     # With anchors a (first, repeated) and c (last): distances a-b 1, a-c 1, b-c 2 are added.
     model = make(anchors=True)
-    graph = model.build_graph(batch)
-    weights = model.weights(graph, batch.lengths)[0]
+    weights = model.weights(model.build_graph(batch), batch.lengths)[0]
     assert weights[nodes][:, nodes].tolist() == [[1, 1, 1], [2, 1, 2], [2, 0, 1]]

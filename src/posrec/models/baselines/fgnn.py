@@ -1,14 +1,10 @@
 """FGNN (Qiu et al., "Rethinking the Item Order in Session-based Recommendation with Graph Neural
 Networks", CIKM 2019).
 
-Weighted graph attention (WGAT): every node attends to itself and to the nodes clicked right before
-it; the weight of an edge, how often that happened, is an input of the attention's logit. The
-readout, Set2Set with a GRU, attends to the nodes several times, each time with a query that depends
-on the results so far. A linear map of its output is the session's vector; items are scored by their
-product with it. Each block below states its equations.
-
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items, K heads.
-"""
+In weighted graph attention (WGAT) every node attends to itself and to the nodes clicked right
+before it. The readout, Set2Set with a GRU, attends to the nodes several times, each time with a
+query that depends on the results so far; a linear map of its output is the session's vector. Shapes
+are those of `models/posrec.py`, with K heads."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.items.item_table import ItemTable
@@ -29,9 +25,7 @@ SLOPE = 0.2  # of LeakyReLU below zero
 
 @dataclass(frozen=True)
 class FGNNConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     anchors: bool = setting(
         False,
         "add the [anchor edges](terms.md#anchors) of PosRec's paper",
@@ -51,14 +45,12 @@ class FGNNConfig:
         True,
         "the first query is the last click's node, not zeros ([reason](models_baselines.md#fgnn))",
     )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class WeightedAttention(nn.Module):
-    """WGAT, with the mean of K heads so that every layer is d wide; x [T, d], weights [B, L, L] ->
-    [T, d].
+    """WGAT, with the mean of K heads so that every layer is d wide; w_ij is how often node i was
+    clicked right after node j. x [T, d], weights w [B, L, L] -> x' [T, d].
 
     e_ij = LeakyReLU(a^T [W x_i || W x_j || w_ij])   for all j with w_ij > 0
     x'_i = mean over heads of sum_j softmax_j(e_ij) W x_j
@@ -67,34 +59,27 @@ class WeightedAttention(nn.Module):
     def __init__(self, d: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.values = nn.Linear(
-            heads * d, d
-        )  # W of all heads side by side: W^k is columns k d .. (k + 1) d
-        self.of_nodes = nn.Parameter(
-            torch.empty(2, heads, d)
-        )  # a's parts for W x_i and for W x_j
-        self.of_weight = nn.Parameter(torch.empty(heads))  # a's part for w_ij
+        # W of all heads side by side: W^k is columns k d .. (k + 1) d
+        self.values = nn.Linear(heads * d, d)
+        # a, for W x_i and W x_j, and for w_ij
+        self.of_nodes = nn.Parameter(torch.empty(2, heads, d))
+        self.of_weight = nn.Parameter(torch.empty(heads))
 
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
         d = x.shape[1]
         # a^T (W x) = (a^T W) x and sum_j s_j (W x_j) = W sum_j s_j x_j, so no tensor of K d columns
         # is put into slots.
-        logit_vectors = torch.einsum(
-            "pko,oki->pki", self.of_nodes, self.values.weight.view(d, self.heads, d)
-        )
+        matrices = self.values.weight.view(d, self.heads, d)
+        logit_vectors = torch.einsum("pko,oki->pki", self.of_nodes, matrices)
         logits = packing.to_slots(x @ logit_vectors.flatten(0, 1).T)  # [B, L, 2K]
         receiver, sender = logits.transpose(1, 2).chunk(2, dim=1)  # [B, K, L] each
         edge = self.of_weight[:, None, None] * weights[:, None]  # [B, K, L, L]
-        logits = functional.leaky_relu(
-            receiver[..., None] + sender[:, :, None] + edge, SLOPE
-        )
+        logits = receiver[..., None] + sender[:, :, None] + edge
+        logits = functional.leaky_relu(logits, SLOPE)
         attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
         attended = attention.flatten(1, 2) @ packing.to_slots(x)  # [B, K L, d]
-        attended = (
-            attended.view(weights.shape[0], self.heads, -1, d)
-            .transpose(1, 2)
-            .flatten(2)
-        )  # [B, L, K d]
+        attended = attended.view(weights.shape[0], self.heads, -1, d)
+        attended = attended.transpose(1, 2).flatten(2)  # [B, L, K d]
         values: Tensor = self.values(packing.to_rows(attended) / self.heads)
         return values
 
@@ -122,8 +107,6 @@ class Readout(nn.Module):
 
 
 class FGNN(SessionModel):
-    """Weighted graph attention over the session graph, read out by Set2Set."""
-
     def __init__(self, items: int, config: FGNNConfig) -> None:
         super().__init__(items, config)
         d = config.d
@@ -146,27 +129,24 @@ class FGNN(SessionModel):
         return batch.build_graph(with_distances=self.config.anchors)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d] and the item table, whose first n rows are the items."""
         graph, packing = self.graph_and_packing(batch)
-        nodes, table = self.embedding.look_up_and_table(
-            packing.to_rows(batch.items)
-        )  # [T, d]
+        numbers = packing.to_rows(batch.items)
+        nodes, table = self.embedding.look_up_and_table(numbers)  # [T, d]
         last = graph.last(batch.lengths)
         weights = self.weights(graph, batch.lengths).to(nodes.dtype)
         for number, layer in enumerate(self.attention):
-            nodes = layer(functional.relu(nodes) if number else nodes, weights, packing)
+            if number > 0:
+                nodes = functional.relu(nodes)
+            nodes = layer(nodes, weights, packing)
         query = nodes[packing.row_at(last)]  # [B, d]
-        query = query if self.config.from_last else torch.zeros_like(query)
-        return self.out(
-            self.readout(packing.to_slots(nodes), graph.nodes, query)
-        ), table
+        if not self.config.from_last:
+            query = torch.zeros_like(query)
+        read = self.readout(packing.to_slots(nodes), graph.nodes, query)
+        return self.out(read), table
 
     def weights(self, graph: SessionGraph, lengths: Tensor) -> Tensor:
-        """[B, L, L], row: the node that attends. A node that does not follow itself has a loop of
-        weight 1.
-
-        A node has one neighbourhood here, not one for each direction, so it holds the anchors of
-        both directions."""
+        """w [B, L, L], row: the node that attends. A node that does not follow itself has a loop of
+        weight 1. A node has one neighbourhood here, with the anchors of both directions."""
         incoming = graph.edges.transpose(1, 2)
         if self.config.anchors:
             incoming = torch.maximum(*add_anchors(incoming, incoming, graph, lengths))

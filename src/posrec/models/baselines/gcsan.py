@@ -1,13 +1,9 @@
 """GC-SAN (Xu et al., "Graph Contextualized Self-Attention Network for Session-based
 Recommendation", IJCAI 2019).
 
-SR-GNN's gated graph layer, Eq. (1)-(2); then self-attention among the nodes of the session with a
-feed-forward, Eq. (3)-(4), stacked, Eq. (5)-(6). The session's vector is a weighted mean of the last
-item's vectors after and before attention, Eq. (7); items are scored by their product with it, Eq.
-(8).
-
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
-"""
+SR-GNN's gated graph layer, then self-attention among the nodes of the session. The session's vector
+is a weighted mean of the last item's vectors after and before attention. Shapes are those of
+`models/posrec.py`."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -27,9 +23,7 @@ from posrec.nn.packing import Packing
 
 @dataclass(frozen=True)
 class GCSANConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     anchors: bool = setting(
         False, "add the [anchor edges](terms.md#anchors) of PosRec's paper"
     )
@@ -40,23 +34,18 @@ class GCSANConfig:
         between=(0, 1),
         tune=(0.4, 0.6, 0.8),
     )
-    dropout: float = setting(
-        0.0,
-        "dropout in the self-attention",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    dropout: float = setting(0.0, "dropout in the self-attention", **DROPOUT)
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class SelfAttentionLayer(nn.Module):
-    """F = softmax(Q K^T / sqrt(d)) V, Eq. (3); E = W_2 relu(W_1 F) + F, Eq. (4). x [T, d] -> [T,
-    d].
+    """x [T, d] -> [T, d]; with `rows [R]` only these rows are computed after the attention, [R, d].
+
+    F = softmax(Q K^T / sqrt(d)) V, Eq. (3)
+    E = W_2 relu(W_1 F) + F, Eq. (4)
 
     Unlike a Transformer layer it has one head, no residual connection around the attention and no
-    layer norms. With `rows [R]` only these rows are computed after the attention, [R, d]."""
+    layer norms."""
 
     def __init__(self, d: int, dropout: float) -> None:
         super().__init__()
@@ -71,15 +60,12 @@ class SelfAttentionLayer(nn.Module):
         attended = self_attention(self.queries_keys_values(x), 1, packing)
         if rows is not None:
             attended = attended[rows]
-        mapped: Tensor = self.dropout(
-            self.second(functional.relu(self.first(attended)))
-        )
+        inner = functional.relu(self.first(attended))
+        mapped: Tensor = self.dropout(self.second(inner))
         return mapped + attended
 
 
 class GCSAN(SessionModel):
-    """SR-GNN's gated graph layer, then self-attention among the nodes."""
-
     def __init__(self, items: int, config: GCSANConfig) -> None:
         super().__init__(items, config)
         self.embedding = ItemTable(items, config.d)
@@ -93,16 +79,14 @@ class GCSAN(SessionModel):
         return message_graph(batch, self.config.anchors, normalize=True)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """S_f [B, d] and the item table, whose first n rows are the items."""
+        """S_f [B, d], whose products with the items are the scores, Eq. (8); the item table."""
         graph, packing = self.graph_and_packing(batch)
-        x, table = self.embedding.look_up_and_table(
-            packing.to_rows(batch.items)
-        )  # [T, d]
+        numbers = packing.to_rows(batch.items)
+        x, table = self.embedding.look_up_and_table(numbers)  # [T, d]
         assert graph.weights is not None
         nodes = self.graph(x, graph.weights, packing)  # H [T, d], Eq. (1), (2)
         last_row = packing.row_at(graph.last(batch.lengths))
-        weight = self.config.weight
-        attended = apply_layers(
-            self.attention, nodes, last_row, packing
-        )  # E^(k), Eq. (3)-(6)
+        # E^(k) of the stacked layers, Eq. (5), (6)
+        attended = apply_layers(self.attention, nodes, last_row, packing)
+        weight = self.config.weight  # Eq. (7)
         return weight * attended + (1 - weight) * nodes[last_row], table

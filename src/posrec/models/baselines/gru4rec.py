@@ -1,12 +1,10 @@
 """GRU4Rec (Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", ICLR
 2016; Hidasi and Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based
-Recommendations", CIKM 2018).
+Recommendations", CIKM 2018), with the losses of both papers (`training/ranking_losses.py`).
 
-Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector,
-and items are scored by their product with it. The losses of both papers are in
-`training/ranking_losses.py`. The input and output vectors of the items are one table (`tied`, the
-constrained embedding of 2018) or two (2016). With one table, a state of another width than the item
-vectors is mapped to theirs, as in RecBole."""
+The input and output vectors of the items are one table (`tied`, the constrained embedding of 2018)
+or two (2016). With one table, a state of another width is mapped to that of the items, as in
+RecBole."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from posrec.config import INITIAL, setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.recurrent import Recurrent
@@ -39,17 +37,14 @@ class GRU4RecConfig:
     embedding_dropout: float = setting(
         0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
     )
-    dropout: float = setting(
-        0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5)
-    )
+    dropout: float = setting(0.2, "dropout of the states", **DROPOUT)
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class GRU4Rec(SessionModel):
-    """Gated recurrent layers over the clicks; the last state is the session's vector."""
+    """Gated recurrent layers over the clicks, 2016 Eq. (2)-(5); the last state is the session's
+    vector, and items are scored by their product with it."""
 
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
         super().__init__(items, config)
@@ -58,19 +53,16 @@ class GRU4Rec(SessionModel):
             config.d, config.hidden, config.layers, config.dropout
         )
         self.out = None if config.tied else ItemTable(items, config.hidden)
-        self.map = (
-            nn.Linear(config.hidden, config.d)
-            if config.tied and config.hidden != config.d
-            else None
-        )
+        self.map = None
+        if config.tied and config.hidden != config.d:
+            self.map = nn.Linear(config.hidden, config.d)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_weights(
-            1 / math.sqrt(config.hidden), config.spread
-        )  # PyTorch's default for recurrent layers
+        # PyTorch's default for recurrent layers
+        self.draw_weights(1 / math.sqrt(config.hidden), config.spread)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """h_t, [B, hidden] or mapped to [B, d], and the output table, whose first n rows are items."""
+        """h_t, [B, hidden] or mapped to [B, d], and the table of the output vectors."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
         x = self.embedding_dropout(x)
         if self.config.truncated:
@@ -83,5 +75,5 @@ class GRU4Rec(SessionModel):
         return state, table if self.out is None else self.out.weight
 
     def item_vectors(self) -> Tensor:
-        """[n, d], with two tables [n, hidden]: row i is item i + 1."""
-        return (self.out or self.embedding).vectors()
+        table = self.embedding if self.out is None else self.out
+        return table.vectors()

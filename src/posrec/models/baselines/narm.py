@@ -1,9 +1,7 @@
 """NARM (Li et al., "Neural Attentive Session-based Recommendation", CIKM 2017).
 
-A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global encoding of the
-session, Eq. (5); the local encoding is an attention-weighted sum of all states, Eq. (6), with the
-last state as the query, Eq. (7) and (8). Both are concatenated, Eq. (9), and a bilinear map scores
-the items, Eq. (10): S_i = emb_i B c, so the session's vector is B c."""
+A recurrent layer reads the clicks. Its last state is the global encoding of the session; the local
+encoding is an attention-weighted sum of all states, with the last state as the query."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.config import INITIAL, setting
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.recurrent import Recurrent
@@ -22,9 +20,7 @@ from posrec.nn.layers.recurrent import Recurrent
 class NARMConfig:
     """The paper's sizes and dropouts."""
 
-    d: int = setting(
-        50, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(50, **ITEM_WIDTH)
     hidden: int = setting(100, "width of the recurrent layer", at_least=1)
     softmax: bool = setting(
         True,
@@ -33,21 +29,13 @@ class NARMConfig:
     embedding_dropout: float = setting(
         0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
     )
-    dropout: float = setting(
-        0.5,
-        "dropout before the bilinear map",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
+    dropout: float = setting(0.5, "dropout before the bilinear map", **DROPOUT)
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )  # the authors: 19
+    # The authors read 19.
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class NARM(SessionModel):
-    """A recurrent layer over the clicks, with attention from its last state to all states."""
-
     def __init__(self, items: int, config: NARMConfig) -> None:
         super().__init__(items, config)
         hidden = config.hidden
@@ -63,20 +51,21 @@ class NARM(SessionModel):
             self.draw_weights(0.0, config.spread)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """B c [B, d] and the item table, whose first n rows are emb."""
+        """B c [B, d] and the item table emb: a bilinear map scores the items, Eq. (10): S_i =
+        emb_i B c."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
-        states = self.recurrent(self.embedding_dropout(x))  # [B, L, hidden]
+        # Eq. (1)-(4), [B, L, hidden]
+        states = self.recurrent(self.embedding_dropout(x))
         last = at_last_click(states, batch.lengths)  # Eq. (5)
         weights = self.weights(states, last, batch.mask)
         local = (weights[:, :, None] * states).sum(1)  # Eq. (6)
-        both = torch.cat([last, local], 1)  # Eq. (9)
+        both = torch.cat([last, local], 1)  # c, Eq. (9)
         return self.bilinear(self.dropout(both)), table
 
     def weights(self, states: Tensor, last: Tensor, mask: Tensor) -> Tensor:
         """The attention weights alpha [B, L], Eq. (7) and (8)."""
-        matching: Tensor = self.match(
-            torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states))
-        )[:, :, 0]
+        both = self.of_last(last)[:, None] + self.of_each(states)
+        matching: Tensor = self.match(torch.sigmoid(both))[:, :, 0]
         if self.config.softmax:
             return matching.masked_fill(~mask, -math.inf).softmax(1)
         return matching.masked_fill(~mask, 0)

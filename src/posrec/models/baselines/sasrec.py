@@ -1,15 +1,8 @@
 """SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018).
 
-Clicks with their positions, Eq. (1), go through Transformer layers in which every click attends to
-itself and to those before it, Eq. (2)-(5); each sublayer is x + dropout(sublayer(LayerNorm(x))).
-The last click's vector after a final layer norm is the session's; items are scored by its product
-with the item vectors, the table of the clicks, Eq. (6).
-
-Like every model here it is trained with the cross entropy over all items; its authors use one
-sampled negative.
-
-    B sessions of L clicks, T clicks in all, d dimensions, n items.
-"""
+Clicks with their positions go through Transformer layers in which every click attends to itself and
+to those before it; the last click's vector is the session's. Like every model here it is trained
+with the cross entropy over all items; its authors use one sampled negative."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +13,7 @@ from torch.nn import functional
 
 from posrec.config import ENCODING, INITIAL, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.models.base import SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.transformer import apply_layers, self_attention
@@ -29,37 +22,28 @@ from posrec.nn.packing import Packing, pack
 
 @dataclass(frozen=True)
 class SASRecConfig:
-    d: int = setting(
-        100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200)
-    )
+    d: int = setting(100, **ITEM_WIDTH)
     encoding: str = setting("lpe", ENCODING, tune=("lpe", "ldpe"))
     layers: int = setting(2, "layers of the Transformer", at_least=0, tune=(1, 2, 3))
     heads: int = setting(1, "heads of attention", at_least=1)
-    dropout: float = setting(
-        0.2,
-        "dropout in the Transformer",
-        between=(0, 1),
-        tune=(0.0, 0.1, 0.2, 0.3, 0.5),
-    )
+    dropout: float = setting(0.2, "dropout in the Transformer", **DROPOUT)
     scaled: bool = setting(
         False,
         "multiply the clicks' vectors by sqrt(d), as the authors' code does",
         tune=(False, True),
     )
     spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(20, **CLICKS_READ)
 
 
 class SelfAttentionBlock(nn.Module):
-    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits, Eq.
-    (2).
+    """x [T, d] -> [T, d]; with `rows [R]` only these rows are computed after the attention, [R, d].
 
-    S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
+    Sublayers of the form x + dropout(sublayer(LayerNorm(x))), Eq. (5):
+    S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (2), (3)
     F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
 
-    With `rows [R]` only these rows are computed after the attention, [R, d].
+    where `bias` is [1 or B, 1 or heads, L, L].
     """
 
     def __init__(self, d: int, heads: int, dropout: float) -> None:
@@ -90,13 +74,11 @@ class SelfAttentionBlock(nn.Module):
             attended = attended[rows]
         x = x + self.dropout(attended)
         inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
-        x = x + self.dropout(self.second(inner))
-        return x
+        result: Tensor = x + self.dropout(self.second(inner))
+        return result
 
 
 class SASRec(SessionModel):
-    """A causal Transformer over the clicks; the last click's output is the session's vector."""
-
     def __init__(self, items: int, config: SASRecConfig) -> None:
         super().__init__(items, config)
         d = config.d
@@ -110,26 +92,21 @@ class SASRec(SessionModel):
         )
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_weights(
-            1 / math.sqrt(config.d), config.spread
-        )  # as is usual; layer norms start as the identity
+        self.draw_weights(1 / math.sqrt(config.d), config.spread)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """The last click's F [B, d] and the item table, whose first n rows are the items."""
+        """F of the last click [B, d], whose products with the items are the scores, Eq. (6); the
+        item table, which is that of the clicks."""
         packing = batch.packing or pack(batch.mask, batch.capacity)
-        clicked, table = self.embedding.look_up_and_table(
-            packing.to_rows(batch.items)
-        )  # [T, d]
+        numbers = packing.to_rows(batch.items)
+        clicked, table = self.embedding.look_up_and_table(numbers)  # [T, d]
         position = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = position.expand_as(batch.items)
         positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
         scale = math.sqrt(self.config.d) if self.config.scaled else 1.0
-        hidden = self.dropout(
-            scale * clicked + packing.to_rows(self.encoding(*positions))
-        )  # Eq. (1)
-
+        placed = scale * clicked + packing.to_rows(self.encoding(*positions))  # Eq. (1)
+        hidden = self.dropout(placed)
         bias = attention_bias(self.encoding, *positions)
         last_row = packing.row_at(batch.lengths - 1)
-        return self.norm(
-            apply_layers(self.layers, hidden, last_row, packing, bias)
-        ), table  # Eq. (2)-(5)
+        last_click = apply_layers(self.layers, hidden, last_row, packing, bias)
+        return self.norm(last_click), table

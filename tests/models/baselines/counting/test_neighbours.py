@@ -19,25 +19,22 @@ from posrec.models.baselines.counting.neighbours import (
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from tests.helpers import command, write_log
-from tests.models.baselines.counting.small_logs import fitted, logs, scores
+from tests.models.baselines.counting.small_logs import fitted, flat, logs, scores
 
 OWN_ITEMS_RANKED = ["spop", "itemknn", "vsknn", "stan", "coclick"]
 
 
 @given(logs)
 def test_repeats_against_a_slow_restatement(log: list[list[int]]) -> None:
-    offsets = torch.tensor([0, *map(len, log)]).cumsum(0)
-    found = repeats(
-        torch.tensor([item for session in log for item in session]), offsets
-    )
-    later = [
-        (session[:place], session[place])
-        for session in log
-        for place in range(1, len(session))
-    ]
-    at_once = [item == before[-1] for before, item in later]
-    earlier = [item in before and item != before[-1] for before, item in later]
-    assert found.tolist() == [at_once, earlier]
+    at_once = []
+    earlier = []
+    for session in log:
+        for position in range(1, len(session)):
+            item = session[position]
+            is_at_once = item == session[position - 1]
+            at_once.append(is_at_once)
+            earlier.append(item in session[:position] and not is_at_once)
+    assert repeats(*flat(log)).tolist() == [at_once, earlier]
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,8 @@ def test_factors_by_hand() -> None:
     factor = (14 / 15) ** 2
     model = fitted(Equal, Config(), [[2, 3]] * 1400 + [[2, 2]] * 100, items=4)
     assert model.own_factors.tolist() == pytest.approx([factor, 0])
-    rest = [
-        2 / 3 - 1,
-        1 / 3 - 1,
-        0 / 3 - 1,
-    ]  # item 2 has 1,600 clicks, item 3 1,400, the others none
+    # Item 2 has 1,600 clicks, item 3 1,400, the others none.
+    rest = [2 / 3 - 1, 1 / 3 - 1, 0 / 3 - 1]
     assert scores(model, [3, 2], [4], [9]) == [
         pytest.approx([2, 2 * factor, END, rest[2]]),
         pytest.approx([2, *rest[:2], 2 * factor]),
@@ -87,9 +81,8 @@ def test_the_factor_of_earlier_items_by_hand() -> None:
 def test_few_clicks_say_nothing() -> None:
     for name in OWN_ITEMS_RANKED:
         spec = MODELS[name]
-        assert fitted(
-            spec.build, spec.config(), [[2, 3]] * (LEAST_CLICKS - 1)
-        ).own_factors.tolist() == [1, 1]
+        model = fitted(spec.build, spec.config(), [[2, 3]] * (LEAST_CLICKS - 1))
+        assert model.own_factors.tolist() == [1, 1]
 
 
 def chains(repeated: float) -> list[list[int]]:
@@ -127,11 +120,9 @@ def test_a_log_without_repeats_from_the_command_line(tmp_path: Path) -> None:
     log = write_log(tmp_path / "clicks.csv", clicks)
     shop = tmp_path / "shop"
     run = tmp_path / "run"
-    assert (
-        command("prepare", log, "--out", shop, "--no-test", "--drop-repeats").code == 0
-    )
+    prepared = command("prepare", log, "--out", shop, "--no-test", "--drop-repeats")
+    assert prepared.code == 0
     assert command("train", shop, "--model", "coclick", "--out", run).code == 0
-    found = json.loads(command("recommend", run, "i4", "i5", "-k", 30, "--json").out)[
-        "items"
-    ]
-    assert (found[0]["item"], found[-1]["item"]) == ("i6", "i5")
+    answer = command("recommend", run, "i4", "i5", "-k", 30, "--json")
+    items = json.loads(answer.out)["items"]
+    assert (items[0]["item"], items[-1]["item"]) == ("i6", "i5")

@@ -1,5 +1,6 @@
 """S-POP: the session's own clicks, then what is popular."""
 
+import itertools
 from collections import Counter
 
 from hypothesis import given
@@ -13,11 +14,8 @@ from tests.models.baselines.counting.small_logs import (
     sessions,
 )
 
-LOG = [
-    [1, 2, 3],
-    [3, 3],
-    [2, 3, 4],
-]  # clicks: 1 once, 2 twice, 3 four times, 4 once, 5 never: places 1 2 3 1 0
+# Clicks: 1 once, 2 twice, 3 four times, 4 once, 5 never: places 1 2 3 1 0.
+LOG = [[1, 2, 3], [3, 3], [2, 3, 4]]
 
 
 def test_by_hand() -> None:
@@ -33,18 +31,17 @@ def test_by_hand() -> None:
 def test_order_is_that_of_plain_counts(
     log: list[list[int]], session: list[int]
 ) -> None:
-    [found] = scores(fitted(SPop, SPopConfig(), log), session)
-    clicks = Counter(item for one in log for item in one)
-    own = Counter(session)
-    plain = [(own[item], clicks[item]) for item in range(1, ITEMS + 1)]
-    for one in range(ITEMS):
-        for other in range(ITEMS):
-            assert (found[one] > found[other]) == (plain[one] > plain[other])
+    [row] = scores(fitted(SPop, SPopConfig(), log), session)
+    clicks = Counter(item for past in log for item in past)
+    in_session = Counter(session)
+    counts = [(in_session[item], clicks[item]) for item in range(1, ITEMS + 1)]
+    for first, second in itertools.product(range(ITEMS), repeat=2):
+        assert (row[first] > row[second]) == (counts[first] > counts[second])
 
 
 def test_counts_stay_exact_beside_a_large_popularity() -> None:
     """A million clicks on one item: 200 clicks in the session and the order of the rest both
     survive float32."""
     log = [[1] * 1_000_000, [2] * 999_999, [3, 3], [4]]
-    [found] = scores(fitted(SPop, SPopConfig(), log, items=4), [4] * 200)
-    assert found == [3, 2, 1, 200 * 4]
+    [row] = scores(fitted(SPop, SPopConfig(), log, items=4), [4] * 200)
+    assert row == [3, 2, 1, 200 * 4]

@@ -1,13 +1,5 @@
 """Co-click counts with an explicit repeat term: a baseline without training, which a trained model
-should beat.
-
-    p(i | j) = C_ji / (C_j + smoothing)      C_ji: weighted counts of `nn/items/coclicks.py`; C_j: the sum of row j
-    score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
-             + repeat * repeat_decay^backward(i)                where i was clicked in the session
-
-`backward` counts from the last click, 0; of several clicks on an item its latest counts for the
-repeat term. An item is not its own neighbour: repeats have their own term. neighbours.py says what
-becomes of items without a score, and of the session's own items in a log that repeats few."""
+should beat."""
 
 from dataclasses import dataclass
 
@@ -15,7 +7,8 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.baselines.counting.neighbours import NeighbourModel, latest_clicks
+from posrec.models.base import CLICKS_READ
+from posrec.models.baselines.counting.neighbours import NeighbourModel, own_items
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, nearest, offsets_of, spread
 from posrec.nn.items.coclicks import co_clicks
@@ -64,15 +57,21 @@ class CoClickConfig:
         at_most=1,
         tune=(0.5, 0.7, 0.9),
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class CoClick(NeighbourModel):
-    """Items clicked near the session's items in other sessions, and the session's own items."""
+    """With C_ji the weighted counts of `nn/items/coclicks.py`, and C_j the sum of row j:
 
-    offsets: Tensor  # [items + 2] int64: the neighbours of item j are neighbour[offsets[j] : offsets[j + 1]]
+        p(i | j) = C_ji / (C_j + smoothing)
+        score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
+                 + repeat * repeat_decay^backward(i)         if i was clicked in the session
+
+    `backward` counts from the last click, 0, that of an item i from its latest click. An item is
+    not its own neighbour.
+    """
+
+    offsets: Tensor  # [items + 2] int64: item j has the entries offsets[j] .. offsets[j + 1] - 1
     neighbour: Tensor  # [E] int32
     chance: Tensor  # [E] p(i | j)
 
@@ -89,28 +88,20 @@ class CoClick(NeighbourModel):
         )
         total = count.new_zeros(self.items + 1).index_add_(0, item, count)
         chance = (count / (total[item] + config.smoothing)).float()
-        kept = nearest(item, chance, config.neighbours)
-        self.offsets = offsets_of(item[kept], self.items + 1)
-        self.neighbour = other[kept].int()
-        self.chance = chance[kept]
+        best = nearest(item, chance, config.neighbours)
+        self.offsets = offsets_of(item[best], self.items + 1)
+        self.neighbour = other[best].int()
+        self.chance = chance[best]
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Write the scores of neighbours and of the session's own items into `scores [B, n]`."""
-        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
-        row, column = known.nonzero(as_tuple=True)  # [C]
+        config = self.config
+        row, column = self.known_clicks(batch).nonzero(as_tuple=True)  # [C]
         backward = batch.lengths[row] - 1 - column
-        click, place = spread(self.offsets, batch.items[row, column])  # [E]
-        near = self.config.decay ** backward[click] * self.chance[place]
-        own_row, own_column = latest_clicks(
-            batch.items, batch.lengths, self.items
-        ).nonzero(as_tuple=True)
-        own = self.config.repeat * self.config.repeat_decay ** (
-            batch.lengths[own_row] - 1 - own_column
-        )
-        near_places = row[click] * self.items + self.neighbour[place] - 1
-        own_places = own_row * self.items + batch.items[own_row, own_column] - 1
-        add_up(
-            scores,
-            torch.cat([near_places, own_places]),
-            torch.cat([near, own]).to(scores.dtype),
-        )
+        click, entry = spread(self.offsets, batch.items[row, column])  # [E]
+        near = config.decay ** backward[click] * self.chance[entry]
+        near_places = row[click] * self.items + self.neighbour[entry] - 1
+        own_row, own_column, own_backward = own_items(batch, self.items)
+        repeated = config.repeat * config.repeat_decay**own_backward
+        own_places = own_row * self.items + own_column
+        places = torch.cat([near_places, own_places])
+        add_up(scores, places, torch.cat([near, repeated]).to(scores.dtype))

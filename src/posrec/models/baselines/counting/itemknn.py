@@ -1,18 +1,14 @@
 """Item-KNN: the items most often in the same sessions as the last one (Davidson et al., The YouTube
-Video Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
-
-    similarity(i, j) = S_ij / ((S_i + regularization)^alpha * (S_j + regularization)^(1 - alpha))
-
-S_i counts the training sessions with item i, S_ij those with both. An item keeps its `neighbours`
-most similar items, itself only with `itself`. A score is the similarity to the latest click on a
-known item; with `all_items`, the sum over all clicks of the session."""
+Video Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016)."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
@@ -34,7 +30,8 @@ class ItemKNNConfig:
     )
     alpha: float = setting(
         0.75,
-        "the exponent of the clicked item's count; 0.5 is the cosine, above 0.5 favours popular neighbours",
+        "the exponent of the clicked item's count; 0.5 is the cosine, "
+        "above 0.5 favours popular neighbours",
         between=(0, 1),
         tune=(0.25, 0.5, 0.75),
     )
@@ -45,18 +42,20 @@ class ItemKNNConfig:
     all_items: bool = setting(
         False, "sum over all clicks of the session, not the last alone"
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class ItemKNN(NeighbourModel):
-    """Nearest neighbours of the last item by co-occurrence in training sessions.
+    """With S_i the number of training sessions with item i, S_ij of those with both, and r the
+    setting `regularization`:
 
-    The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; all lists are empty before
-    `count`."""
+        similarity(i, j) = S_ij / ((S_i + r)^alpha * (S_j + r)^(1 - alpha))
 
-    offsets: Tensor  # [items + 2] int64
+    An item keeps its `neighbours` most similar items, itself only with `itself`. A score is the
+    similarity to the latest click on a known item; with `all_items`, the sum over all clicks.
+    """
+
+    offsets: Tensor  # [items + 2] int64: item i has the entries offsets[i] .. offsets[i + 1] - 1
     similar: Tensor  # [E] int32
     similarity: Tensor  # [E]
 
@@ -70,25 +69,19 @@ class ItemKNN(NeighbourModel):
         index = SessionIndex(self.items)
         index.count(items, offsets)
         sizes = index.session_offsets.diff()  # [S]
-        pairs = torch.cat(
-            [sizes.new_zeros(1), sizes[index.item_sessions].cumsum(0)]
-        )  # pairs before each entry
-        pairs = pairs[index.item_offsets]  # [items + 2] pairs before each item
+        pairs = sizes[index.item_sessions].cumsum(0)  # [E] pairs up to each entry
+        pairs = functional.pad(pairs, (1, 0))[index.item_offsets]  # before each item
         blocks = []
         start = 1
         while start <= self.items:
-            end = (
-                int(torch.searchsorted(pairs, pairs[start] + PAIRS_AT_ONCE, right=True))
-                - 1
-            )
+            most = pairs[start] + PAIRS_AT_ONCE
+            end = int(torch.searchsorted(pairs, most, right=True)) - 1
             end = min(max(end, start + 1), self.items + 1)
-            blocks.append(
-                self.neighbours_of(index, torch.arange(start, end, device=pairs.device))
-            )
+            block = torch.arange(start, end, device=pairs.device)
+            blocks.append(self.neighbours_of(index, block))
             start = end
-        item, similar, similarity = (
-            torch.cat(parts) for parts in zip(*blocks, strict=True)
-        )
+        columns = zip(*blocks, strict=True)
+        item, similar, similarity = (torch.cat(column) for column in columns)
         self.offsets = offsets_of(item, self.items + 1)
         self.similar = similar.int()
         self.similarity = similarity
@@ -98,37 +91,32 @@ class ItemKNN(NeighbourModel):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """items [I], in order -> item, neighbour and similarity, [E] each, by item and then the
         most similar first."""
+        config = self.config
         item, visit = spread(index.item_offsets, items)
-        session, place = spread(
-            index.session_offsets, index.item_sessions[visit].long()
-        )
-        pair = items[item[session]] * (self.items + 1) + index.session_items[place]
+        sessions = index.item_sessions[visit].long()
+        session, entry = spread(index.session_offsets, sessions)
+        pair = items[item[session]] * (self.items + 1) + index.session_items[entry]
         pair, together = torch.unique(pair, return_counts=True)
-        one = pair // (self.items + 1)
+        item = pair // (self.items + 1)
         other = pair % (self.items + 1)
-        support = index.item_offsets.diff() + self.config.regularization
-        norm = support[one] ** self.config.alpha * support[other] ** (
-            1 - self.config.alpha
-        )
+        support = index.item_offsets.diff() + config.regularization
+        norm = support[item] ** config.alpha * support[other] ** (1 - config.alpha)
         similarity = (together / norm).float()
-        if not self.config.itself:
-            distinct = one != other
-            one = one[distinct]
-            other = other[distinct]
-            similarity = similarity[distinct]
-        best = nearest(one, similarity, self.config.neighbours)
-        return one[best], other[best], similarity[best]
+        if not config.itself:
+            is_other = item != other
+            item = item[is_other]
+            other = other[is_other]
+            similarity = similarity[is_other]
+        best = nearest(item, similarity, config.neighbours)
+        return item[best], other[best], similarity[best]
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Write the scores of neighbours into `scores [B, n]`."""
-        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
+        is_read = self.known_clicks(batch)
         if not self.config.all_items:
-            place = torch.arange(1, known.shape[1] + 1, device=known.device)
-            known = known & (place == (known * place).amax(1, keepdim=True))
-        row, column = known.nonzero(as_tuple=True)
-        click, place = spread(self.offsets, batch.items[row, column])
-        add_up(
-            scores,
-            row[click] * self.items + self.similar[place] - 1,
-            self.similarity[place],
-        )
+            number = torch.arange(1, is_read.shape[1] + 1, device=is_read.device)
+            last = (is_read * number).amax(1, keepdim=True)
+            is_read = is_read & (number == last)
+        row, column = is_read.nonzero(as_tuple=True)
+        click, entry = spread(self.offsets, batch.items[row, column])
+        places = row[click] * self.items + self.similar[entry] - 1
+        add_up(scores, places, self.similarity[entry])

@@ -1,5 +1,5 @@
-"""Popularity: POP, the most clicked items of the training sessions, the same for every session; and
-S-POP, the most clicked items of the session itself."""
+"""POP, the most clicked items of the training sessions, the same for every session; and S-POP, the
+most clicked items of the session itself."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.base import CountingModel
+from posrec.models.base import CLICKS_READ, CountingModel
 from posrec.models.baselines.counting.neighbours import (
     LEAST_CLICKS,
+    apply_own_factors,
     repeats,
-    with_own_factors,
 )
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import popularity_order
@@ -19,13 +19,11 @@ from posrec.nn.counting import popularity_order
 
 @dataclass(frozen=True)
 class PopConfig:
-    max_length: int = setting(
-        1, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(1, **CLICKS_READ)
 
 
 class Pop(CountingModel):
-    """Popularity: an item's score is the number of its training clicks, whatever the session."""
+    """An item's score is the number of its training clicks, whatever the session."""
 
     clicks: Tensor
 
@@ -34,10 +32,8 @@ class Pop(CountingModel):
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        counted = items[
-            offsets[0] : offsets[-1]
-        ].long()  # `items` may hold the clicks of the whole dataset
-        self.clicks.copy_(torch.bincount(counted, minlength=self.items + 1)[1:])
+        items = items[offsets[0] : offsets[-1]].long()
+        self.clicks.copy_(torch.bincount(items, minlength=self.items + 1)[1:])
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.clicks.expand(len(batch.lengths), -1)
@@ -45,24 +41,21 @@ class Pop(CountingModel):
 
 @dataclass(frozen=True)
 class SPopConfig:
-    max_length: int = setting(
-        200, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(200, **CLICKS_READ)
 
 
 class SPop(CountingModel):
-    """Popularity within the session: items are ranked by clicks in the session, then by clicks in
-    training.
+    """Items are ranked by clicks in the session, then by clicks in training:
 
         score(i) = clicks on i in the session * (places + 1) + place(i)
 
     where place(i) is the rank of item i by training clicks, 0 for the least popular, and `places`
     is the highest rank. So one more click in the session always counts more than popularity. Scores
-    are whole numbers, exact in float32. Where training never repeats the item just clicked, or
-    never an earlier one, such items go to the end of the list."""
+    are whole numbers, exact in float32. If training never repeats the item just clicked, or never
+    an earlier one, such items go to the end of the list."""
 
-    place: Tensor
-    own_factors: Tensor  # [2] of the item just clicked, and of earlier items of the session: 1, or 0
+    place: Tensor  # [n]
+    own_factors: Tensor  # [2] 1 or 0, of the item just clicked, and of earlier items
 
     def __init__(self, items: int, config: SPopConfig) -> None:
         super().__init__(items, config)
@@ -77,11 +70,9 @@ class SPop(CountingModel):
         self.own_factors.copy_(repeated.any(1) | (repeated.shape[1] < LEAST_CLICKS))
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
-        step = (self.place.max() + 1) * known  # [B, L]
+        is_known = self.known_clicks(batch)  # [B, L]
+        step = (self.place.max() + 1) * is_known  # [B, L]
         scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
-        return with_own_factors(
-            scores.scatter_add_(1, (batch.items - 1) * known, step),
-            batch,
-            self.own_factors,
-        )
+        scores.scatter_add_(1, (batch.items - 1) * is_known, step)
+        apply_own_factors(scores, batch, self.own_factors)
+        return scores

@@ -4,33 +4,41 @@ session, and the sessions of each item.
 Sessions are numbered from the newest, 0, so sorted lists of sessions begin with the newest. A
 session is a set of items, each at the position of its latest click."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from posrec.models.baselines.counting.neighbours import latest_clicks
+from posrec.models.baselines.counting.neighbours import own_items
+from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import first_in_list, offsets_of, spread
+
+# The weight of a click by the number of clicks after it and the session's length.
+Weigh = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class SessionPairs:
-    """Pairs of a session of the batch and a training session that shares an item with it, by row,
+    """G pairs of a session of the batch and a training session that shares an item with it, by row,
     newest first."""
 
-    row: Tensor  # [G] which session of the batch
-    session: Tensor  # [G] which training session
-    overlap: Tensor  # [G] the sum of the weights of the shared items
-    backward: Tensor  # [G] the distance of the latest click on a shared item from the end of the batch's session
+    row: Tensor  # which session of the batch
+    session: Tensor  # which training session
+    overlap: Tensor  # the sum of the weights of the shared items
+    backward: Tensor  # the number of clicks after the latest click on a shared item
 
-    def only(self, kept: Tensor) -> "SessionPairs":
+    def __getitem__(self, index: Tensor) -> "SessionPairs":
         return SessionPairs(
-            self.row[kept], self.session[kept], self.overlap[kept], self.backward[kept]
+            self.row[index],
+            self.session[index],
+            self.overlap[index],
+            self.backward[index],
         )
 
 
 class SessionIndex(nn.Module):
-    """The index; its buffers are empty before `count`."""
+    """Its buffers are empty before `count`."""
 
     session_offsets: Tensor  # [S + 1] int64
     session_items: Tensor  # [E] int32, distinct within a session
@@ -51,19 +59,14 @@ class SessionIndex(nn.Module):
         return len(self.session_offsets) - 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """Build the index from the training sessions, oldest first; the arguments are those of
-        CountingModel.count."""
-        items = items[offsets[0] : offsets[-1]].long()
-        offsets = offsets - offsets[0]
+        """Build the index from sessions, oldest first; `offsets` begins with 0."""
+        lengths = offsets.diff()
         number = torch.arange(len(offsets) - 1, device=items.device)
-        session = torch.repeat_interleave(number.flip(0), offsets.diff())  # [N]
-        position = torch.arange(
-            len(items), device=items.device
-        ) - torch.repeat_interleave(offsets[:-1], offsets.diff())
+        session = torch.repeat_interleave(number.flip(0), lengths)  # [N]
+        begin = torch.repeat_interleave(offsets[:-1], lengths)
+        position = torch.arange(len(items), device=items.device) - begin
         pair, order = (session * (self.items + 1) + items).sort(stable=True)
-        latest = torch.ones_like(
-            pair, dtype=torch.bool
-        )  # True for the latest of a session's clicks on an item
+        latest = torch.ones_like(pair, dtype=torch.bool)  # on its item, in its session
         latest[:-1] = pair[1:] != pair[:-1]
         session = pair[latest] // (self.items + 1)
         item = pair[latest] % (self.items + 1)
@@ -75,34 +78,24 @@ class SessionIndex(nn.Module):
         self.item_sessions = session[order].int()
 
     def candidates(
-        self, items: Tensor, lengths: Tensor, weights: Tensor, sample_size: int
+        self, batch: SessionBatch, weigh: Weigh, sample_size: int
     ) -> SessionPairs:
-        """The `sample_size` newest training sessions that share an item with each session.
-
-        `items [B, L]` padded on the right, `lengths [B]`, `weights [B, L]` of the clicks. An item
-        that was clicked several times has the weight of its latest click."""
-        row, column = latest_clicks(items, lengths, self.items).nonzero(
-            as_tuple=True
-        )  # [C]
+        """The `sample_size` newest training sessions that share an item with each session. An item
+        has the weight of its latest click."""
+        row, column, backward = own_items(batch, self.items)  # [C]
+        weights = weigh(backward, batch.lengths[row])
         # Only the newest sessions of a single item can be among the newest sessions of all items.
-        click, place = spread(self.item_offsets, items[row, column], sample_size)
-        width = items.shape[1]
-        backward = (lengths[row] - 1 - column)[click]
-        key = (
-            row[click] * self.sessions + self.item_sessions[place]
-        ) * width + backward
-        key, order = key.sort()
+        click, entry = spread(self.item_offsets, column + 1, sample_size)
+        width = batch.items.shape[1]
+        pair = row[click] * self.sessions + self.item_sessions[entry]
+        key, order = (pair * width + backward[click]).sort()
         pair = key // width
-        first = torch.ones_like(
-            pair, dtype=torch.bool
-        )  # True for the first entry of a pair, that of the latest click
+        first = torch.ones_like(pair, dtype=torch.bool)  # the latest click of each pair
         first[1:] = pair[1:] != pair[:-1]
-        weight = weights[row, column][click[order]]
+        weight = weights[click[order]]
         group = first.cumsum(0) - 1
         overlap = weight.new_zeros(int(first.sum())).index_add_(0, group, weight)
-        pair = pair[first]
-        backward = key[first] % width
-        found = SessionPairs(
-            pair // self.sessions, pair % self.sessions, overlap, backward
-        )
-        return found.only(first_in_list(found.row, sample_size))
+        row = pair[first] // self.sessions
+        session = pair[first] % self.sessions
+        pairs = SessionPairs(row, session, overlap, key[first] % width)
+        return pairs[first_in_list(row, sample_size)]

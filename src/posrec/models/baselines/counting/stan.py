@@ -1,13 +1,5 @@
 """STAN: sequence and time aware neighbourhood (Garg et al., SIGIR 2019): session kNN with three
-decays.
-
-    similarity(s, n) = sum over items i in both of exp(-backward(i, s) / lambda1) / sqrt(|s| |n|)   recent clicks
-                       * exp(-age(n) / lambda2)                                                     recent sessions
-    score(i) = sum over the k most similar n that hold i of
-               similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)                near in n
-
-where i* is the latest item of s that is in n too. Time is the order of sessions: age(n) is the
-share of training sessions that began after n. The public splits have this order but no times."""
+decays."""
 
 from dataclasses import dataclass
 
@@ -15,6 +7,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
@@ -49,14 +42,20 @@ class STANConfig:
         above=0,
         tune=(1.0, 2.0, 4.0),
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class STAN(NeighbourModel):
-    """Nearest training sessions, weighted by how recent clicks and sessions are and how near items
-    stand."""
+    """Recent clicks, recent sessions, and items near the shared one weigh more:
+
+        similarity(s, n) = sum over items i in both of exp(-backward(i, s) / lambda1)
+                           / sqrt(|s| |n|) * exp(-age(n) / lambda2)
+        score(i) = sum over the k most similar n that hold i of
+                   similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)
+
+    where i* is the latest item of s that is in n too. Time is the order of sessions: age(n) is the
+    share of training sessions that began after n. The public splits have this order but no times.
+    """
 
     def __init__(self, items: int, config: STANConfig) -> None:
         super().__init__(items, config)
@@ -66,39 +65,27 @@ class STAN(NeighbourModel):
         self.index.count(items, offsets)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Write the scores of the items in neighbours into `scores [B, n]`."""
         config = self.config
         index = self.index
-        column = torch.arange(batch.items.shape[1], device=scores.device)
-        backward = (batch.lengths[:, None] - 1 - column).clamp(min=0)  # [B, L]
-        found = index.candidates(
-            batch.items,
-            batch.lengths,
-            torch.exp(-backward / config.lambda1),
-            config.sample_size,
-        )
-        sizes = (
-            index.session_offsets[found.session + 1]
-            - index.session_offsets[found.session]
-        )  # [G]
-        age = found.session / index.sessions
-        similarity = (
-            found.overlap
-            / (batch.lengths[found.row] * sizes).sqrt()
-            * torch.exp(-age / config.lambda2)
-        )
-        kept = nearest(found.row, similarity, config.k)
-        found = found.only(kept)
-        similarity = similarity[kept]
-        neighbour, place = spread(index.session_offsets, found.session)  # [E]
-        item = index.session_items[place].long()
-        position = index.positions[place]
-        shared = batch.items[
-            found.row, batch.lengths[found.row] - 1 - found.backward
-        ]  # [G] i*
-        shared_position = position[
-            item == shared[neighbour]
-        ]  # [G]: i* is in each neighbour exactly once
+        pairs = index.candidates(batch, self.click_weights, config.sample_size)
+        begins = index.session_offsets[pairs.session]
+        sizes = index.session_offsets[pairs.session + 1] - begins  # [G] |n|
+        decay = torch.exp(-(pairs.session / index.sessions) / config.lambda2)
+        norm = (batch.lengths[pairs.row] * sizes).sqrt()
+        similarity = pairs.overlap / norm * decay
+        best = nearest(pairs.row, similarity, config.k)
+        pairs = pairs[best]
+        neighbour, entry = spread(index.session_offsets, pairs.session)  # [E]
+        item = index.session_items[entry].long()
+        position = index.positions[entry]
+        last = batch.lengths[pairs.row] - 1
+        shared = batch.items[pairs.row, last - pairs.backward]  # [G] i*
+        # i* is in each neighbour exactly once: [G]
+        shared_position = position[item == shared[neighbour]]
         distance = (position - shared_position[neighbour]).abs()
-        value = similarity[neighbour] * torch.exp(-distance / config.lambda3)
-        add_up(scores, found.row[neighbour] * self.items + item - 1, value)
+        near = torch.exp(-distance / config.lambda3)
+        places = pairs.row[neighbour] * self.items + item - 1
+        add_up(scores, places, similarity[best][neighbour] * near)
+
+    def click_weights(self, backward: Tensor, length: Tensor) -> Tensor:
+        return torch.exp(-backward / self.config.lambda1)

@@ -1,28 +1,19 @@
 """VSKNN: vector multiplication session kNN (Ludewig & Jannach, Evaluation of Session-based
-Recommendation Algorithms, 2018).
+Recommendation Algorithms, 2018)."""
 
-    similarity(s, n) = sum over items i in both of  weight(position of i in s)
-    score(i) = sum over the k most similar n that hold i of  similarity(s, n) * decay(s, n) * (1 + idf * log(S / S_i))
-
-The later an item of the current session s, the higher its weight. Neighbours n come from the
-`sample_size` newest training sessions that share an item with s. `decay` falls with the distance of
-the latest shared item from the end of s. S counts training sessions, S_i those with item i."""
-
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from posrec.config import setting
+from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
-from posrec.models.baselines.counting.session_index import SessionIndex
+from posrec.models.baselines.counting.session_index import SessionIndex, Weigh
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, nearest, spread
 
-# The weight of a click by its distance from the session's end (0 for the last click) and the
-# session's length.
-WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+WEIGHTS: dict[str, Weigh] = {
     "same": lambda backward, length: torch.ones_like(backward / length),
     "linear": lambda backward, length: (1 - 0.1 * backward).clamp(min=0),
     "div": lambda backward, length: (length - backward) / length,
@@ -59,13 +50,20 @@ class VSKNNConfig:
         at_least=0,
         tune=(0.0, 1.0, 5.0),
     )
-    max_length: int = setting(
-        50, "how many of a session's latest clicks are read", at_least=1
-    )
+    max_length: int = setting(50, **CLICKS_READ)
 
 
 class VSKNN(NeighbourModel):
-    """Nearest training sessions, where late clicks and rare items have higher weights."""
+    """Late clicks and rare items weigh more:
+
+        similarity(s, n) = sum over items i in both of weight(i, s)
+        score(i) = sum over the k most similar n that hold i of
+                   similarity(s, n) * decay(s, n) * (1 + idf * log(S / S_i))
+
+    Neighbours n come from the `sample_size` newest training sessions that share an item with s. The
+    weight falls with the clicks of s after i, `decay` with those after the latest shared item. S
+    counts training sessions, S_i those with item i.
+    """
 
     lift: Tensor  # [n] 1 + idf * log(S / S_i)
 
@@ -77,25 +75,16 @@ class VSKNN(NeighbourModel):
     def count_neighbours(self, items: Tensor, offsets: Tensor) -> None:
         self.index.count(items, offsets)
         with_item = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n] S_i
-        self.lift.copy_(
-            1 + self.config.idf * torch.log(self.index.sessions / with_item)
-        )
+        rarity = torch.log(self.index.sessions / with_item)
+        self.lift.copy_(1 + self.config.idf * rarity)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Write the scores of the items in neighbours into `scores [B, n]`."""
-        length = batch.lengths[:, None]
-        backward = (
-            length - 1 - torch.arange(batch.items.shape[1], device=length.device)
-        ).clamp(min=0)  # [B, L]
-        weights = WEIGHTS[self.config.weighting](backward, length)
-        found = self.index.candidates(
-            batch.items, batch.lengths, weights, self.config.sample_size
-        )
-        found = found.only(nearest(found.row, found.overlap, self.config.k))
-        weight = found.overlap * WEIGHTS[self.config.decay](
-            found.backward, batch.lengths[found.row]
-        )  # [G]
-        neighbour, place = spread(self.index.session_offsets, found.session)  # [E]
-        column = self.index.session_items[place].long() - 1
+        weigh = WEIGHTS[self.config.weighting]
+        pairs = self.index.candidates(batch, weigh, self.config.sample_size)
+        pairs = pairs[nearest(pairs.row, pairs.overlap, self.config.k)]
+        decay = WEIGHTS[self.config.decay](pairs.backward, batch.lengths[pairs.row])
+        weight = pairs.overlap * decay  # [G]
+        neighbour, entry = spread(self.index.session_offsets, pairs.session)  # [E]
+        column = self.index.session_items[entry].long() - 1
         value = weight[neighbour] * self.lift[column]
-        add_up(scores, found.row[neighbour] * self.items + column, value)
+        add_up(scores, pairs.row[neighbour] * self.items + column, value)

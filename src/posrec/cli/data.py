@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from posrec.cli.options import LOCAL, Address, Dataset, Engine, Json, Threads
 from posrec.cli.printing import console, say, show, warn
@@ -11,6 +11,7 @@ from posrec.progress import TerminalProgress
 
 
 def prepare(
+    context: Context,
     source: list[str] = Argument(
         ...,
         help="The click log: files or a quoted glob, plain or compressed; - is standard input.",
@@ -136,17 +137,20 @@ def prepare(
 
     Example: posrec prepare clicks.csv --out shop
     """
-    given = dict(
-        locals()
-    )  # the options by their names, which are those of posrec.prepare too
+    from posrec.data.prepare.options import PrepareOptions
     from posrec.data.prepare.pipeline import prepare_folder
 
-    del given["threads"]
-    given["delimiter"] = "\t" if delimiter == "\\t" else delimiter
+    # The options have the same names as those of posrec.prepare.
+    options = dict(context.params)
+    for name in ("source", "out", "threads"):
+        del options[name]
     for name in ("session_column", "events", "event_weights", "target_events"):
-        given[name] = given[name] or None
+        options[name] = options[name] or None
+    if delimiter == "\\t":
+        options["delimiter"] = "\t"
+    prepare_options = PrepareOptions.parse(**options)
     with TerminalProgress() as progress:
-        manifest = prepare_folder(**given, progress=progress)
+        manifest = prepare_folder(source, out, prepare_options, progress)
     console.print(account_table(manifest["steps"]), "", counts_line(manifest), sep="\n")
     say(f"Prepared in {out}. Look at it with: posrec stats {out}")
 

@@ -26,13 +26,12 @@ Result = TypeVar("Result")
 # the values of --engine
 LOCAL = "local"
 RAY = "ray"
-ADDRESS = "RAY_ADDRESS"  # what Ray itself reads where no address is given; `ray job submit` sets it
+ADDRESS = "RAY_ADDRESS"  # which Ray itself reads, and `ray job submit` sets
 # No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for
 # no GPU.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-OBJECT_MEMORY = (
-    256 * 2**20
-)  # bytes for what tasks return and are given; large things go through files
+# Bytes for the inputs and results of tasks, which are small: large things go through files.
+OBJECT_MEMORY = 256 * 2**20
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
 RETRIES = 3  # of a task whose process or machine dies
 
@@ -55,9 +54,9 @@ class ThisProcess:
         """As `Cluster.run`, always in order; the function chooses its device itself."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
-        for done, given in enumerate(inputs):
+        for done, task_input in enumerate(inputs):
             progress.update(work, done, total)
-            yield given, function(given)
+            yield task_input, function(task_input)
         progress.update(work, total, total)
 
     def gpus_for(self, device: str) -> int:
@@ -102,50 +101,50 @@ class Cluster:
         """
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
-        at_once = (
-            min(self.cpus, self.gpus // gpus) if gpus else self.cpus
-        )  # tasks that can run at the same time
-        if not at_once:  # Ray would wait for machines to join
-            raise InputError(
-                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
-            )
-        most = (
-            2 * at_once if in_order else at_once
-        )  # of those in order, some are done and wait for the first
+        at_once = self.tasks_at_once(gpus)
+        # In order, finished tasks wait for the first one, so others are started meanwhile.
+        most = 2 * at_once if in_order else at_once
         task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(call)
-        shared = [
-            self.ray.put(function)
-        ]  # in a list, so that the task loads it only after it has set its threads
+        # In a list, so that the task loads the function only after it has set its threads.
+        shared = [self.ray.put(function)]
         running: dict[Any, Input] = {}
         waiting = iter(inputs)
         done = 0
         began = time.monotonic()
         try:
             while True:
-                for given in islice(waiting, most - len(running)):
-                    running[task.remote(shared, given)] = given
+                for task_input in islice(waiting, most - len(running)):
+                    running[task.remote(shared, task_input)] = task_input
                 if not running:
                     return
-                progress.update(
-                    work, done, total, f"{min(at_once, len(running))} at a time"
-                )
+                note = f"{min(at_once, len(running))} at a time"
+                progress.update(work, done, total, note)
                 watched = list(running)[:1] if in_order else list(running)
                 (finished,) = self.ray.wait(watched, num_returns=1)[0]
-                given = running.pop(finished)
-                yield given, self.result_of(finished, work)
+                yield running.pop(finished), self.result_of(finished, work)
                 done += 1
-                progress.update(
-                    work,
-                    done,
-                    total,
-                    f"{done / (time.monotonic() - began):.2g} tasks/s",
-                )
+                speed = done / (time.monotonic() - began)
+                progress.update(work, done, total, f"{speed:.2g} tasks/s")
         finally:
-            if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
-                for unfinished in self.ray.wait(
-                    list(running), num_returns=len(running), timeout=0
-                )[1]:
-                    self.ray.cancel(unfinished, force=True)
+            self.cancel(list(running))
+
+    def tasks_at_once(self, gpus: int) -> int:
+        """How many tasks with so many GPUs and a core each can run at the same time."""
+        count = min(self.cpus, self.gpus // gpus) if gpus else self.cpus
+        if not count:  # Ray would wait for machines to join
+            raise InputError(
+                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} "
+                f"and {self.gpus}"
+            )
+        return count
+
+    def cancel(self, tasks: list[Any]) -> None:
+        if not tasks:
+            return
+        # Ray 2.60 aborts if a task is cancelled whose result is on its way.
+        _, unfinished = self.ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        for task in unfinished:
+            self.ray.cancel(task, force=True)
 
     def gpus_for(self, device: str) -> int:
         """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
@@ -160,27 +159,27 @@ class Cluster:
         try:
             return self.ray.get(finished)
         except errors.RayTaskError as error:
-            raise (
-                error.cause if isinstance(error.cause, Exception) else error
-            ) from None
+            if isinstance(error.cause, Exception):
+                raise error.cause from None
+            raise
         except (
             errors.WorkerCrashedError,
             errors.OutOfMemoryError,
             errors.NodeDiedError,
         ) as error:
             raise RunFailed(
-                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of memory; "
-                f"use fewer --workers or larger machines ({first_line(error)})"
+                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of "
+                f"memory; use fewer --workers or larger machines ({first_line(error)})"
             ) from None
 
 
 Executor = ThisProcess | Cluster
 
 
-def call(shared: list[Any], given: Any) -> Any:
+def call(shared: list[Any], task_input: Any) -> Any:
     """What a task does: it computes with one thread, since it has one core."""
     use_threads(1)
-    return loaded_function(shared[0])(given)
+    return loaded_function(shared[0])(task_input)
 
 
 @lru_cache(maxsize=1)
@@ -212,8 +211,7 @@ def executor_of(
 def ray_cluster(
     address: str | None = None, workers: int | None = None
 ) -> Iterator[Cluster]:
-    """Connect to the Ray cluster at `address`, or start one on this machine that ends with the
-    block.
+    """Connect to the Ray cluster at `address`, or start one here that ends with the block.
 
     Args:
         address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
@@ -243,15 +241,17 @@ def ray_cluster(
         options = {"address": address}
     try:
         ray.init(**options, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # Ray raises a plain one if its own processes do not start within 30 seconds
+    except (
+        Exception
+    ) as error:  # a plain one if Ray's processes do not start within 30 seconds
         if address is None:
-            ray.shutdown()  # what has been started of it
+            ray.shutdown()  # those that have started
             raise RunFailed(
                 f"Ray can't start a cluster on this machine: {error}"
             ) from None
         raise InputError(
-            f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a token, set "
-            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
+            f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a "
+            "token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
         ) from None
     try:
         yield Cluster(ray)
@@ -272,5 +272,6 @@ def check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
+            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, "
+            "or leave out --address"
         ) from None

@@ -1,9 +1,13 @@
-"""The options of `posrec prepare`: of the log, of the recipe, and which recipe it is."""
+"""PrepareOptions: the options of `posrec prepare`, built once by the command and by Python alike.
+
+options = PrepareOptions.parse(format="csv", gap="30m", min_support=3)
+prepare_folder("clicks.csv", Path("shop"), options, progress)
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from posrec.config import declarations, parse, parse_duration, setting
 from posrec.data.arrays import WITHOUT_TIMES
@@ -15,9 +19,13 @@ from posrec.data.source.readers.options import (
     split_commas,
 )
 from posrec.errors import InputError
+from posrec.io.executor import LOCAL
+
+Options = TypeVar("Options", LogOptions, "RecipeOptions")
 
 MAX_DAYS = 1_000_000
 RECIPE_NAMES = ("paper", "clean")
+GIVEN = "given"  # the recipe that keeps an existing split
 CLEAN_ONLY = (
     "drop_duplicates",
     "max_session_clicks",
@@ -25,8 +33,7 @@ CLEAN_ONLY = (
     "max_length",
     "test_share",
 )
-# How the field prepares its two datasets: days of the test part, whether a session's clicks are
-# sorted by time, and the resolution of dates.
+# How the field prepares its two datasets, by their formats.
 PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
     "yoochoose": {"test_days": 1, "by_time": False, "resolution": SECOND},
     "diginetica": {"test_days": 7, "by_time": True, "resolution": DAY},
@@ -35,30 +42,27 @@ PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """None leaves a step out, or leaves the value to the recipe's own default."""
+    """The options of a recipe's steps. None leaves a step out, or the value to the recipe."""
 
     # Milliseconds of inactivity after which a user's clicks are split into sessions.
     gap: int | None = setting(None, above=0, at_most=MAX_DAYS * DAY)
     test_days: float | None = setting(None, above=0, at_most=MAX_DAYS)
     no_test: bool = False  # every session is for training
-    test_share: float = setting(
-        0.1, above=0, below=1
-    )  # clean: of the sessions, if test_days is not given
-    fraction: Fraction | None = setting(
-        None, above=0, at_most=1
-    )  # of the samples, the most recent ones
+    # Clean: the share of the sessions to test on, if test_days is None.
+    test_share: float = setting(0.1, above=0, below=1)
+    # The share of the training samples to keep, the most recent ones.
+    fraction: Fraction | None = setting(None, above=0, at_most=1)
     min_support: int = setting(5, at_least=1)
     min_length: int = setting(2, at_least=2)
     drop_duplicates: bool = False
     max_session_clicks: int | None = None  # sessions with more are dropped
     drop_repeats: bool = False
     max_length: int | None = None
-    by_time: bool = True  # paper: order the clicks of a session by time instead of keeping the file's order
-    resolution: int = (
-        SECOND  # paper: a session's date is rounded down to this many milliseconds
-    )
+    # Paper: sort the clicks of a session by time, or keep the order of the file.
+    by_time: bool = True
+    resolution: int = SECOND  # paper: milliseconds to which a session's date is rounded
 
-    def check(self) -> "RecipeOptions":
+    def check(self) -> None:
         """Refuse values outside the allowed range."""
         for name, declaration in declarations(self):
             value = getattr(self, name)
@@ -72,39 +76,73 @@ class RecipeOptions:
                 raise InputError(
                     f"{option_name(name)} must be at least {self.min_length}, not {value}"
                 )
-        if self.no_test and (
-            self.test_days is not None or self.test_share != RecipeOptions.test_share
-        ):
+        has_share = self.test_share != RecipeOptions.test_share
+        if self.no_test and (self.test_days is not None or has_share):
             raise InputError(
-                "--no-test leaves no test part, so --test-days and --test-share can't be used with it"
+                "--no-test leaves no test part, so --test-days and --test-share "
+                "can't be used with it"
             )
-        return self
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """How to prepare a log. `posrec.prepare` describes the options."""
+
+    log_options: LogOptions
+    recipe_options: RecipeOptions
+    format: str | None = None
+    test: Any = None
+    items: Any = None
+    all_items: bool = False
+    recipe: str | None = None
+    overwrite: bool = False
+    engine: str = LOCAL
+    memory: str | int | None = None
+    address: str | None = None
+
+    @classmethod
+    def parse(cls, **options: Any) -> "PrepareOptions":
+        """Build it from options by name, as the command line and `posrec.prepare` have them."""
+        if options.get("all_items") and options.get("items") is None:
+            raise InputError("--all-items needs --items, the file that lists all items")
+        names = {field.name for field in fields(cls)}
+        direct = {name: options.pop(name) for name in names & options.keys()}
+        return cls(*split_options(options), **direct)
+
+    @property
+    def keeps_split(self) -> bool:
+        """Whether no option asks for a change of an existing split."""
+        unchanged = RecipeOptions(min_length=self.recipe_options.min_length)
+        return self.recipe is None and self.recipe_options == unchanged
 
 
 def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
-    """Those of the log and those of the recipe. Every value may be text, as on the command line."""
+    """Parse and check the options of the log and of the recipe. Every value may be text."""
     kinds = {**get_type_hints(LogOptions), **get_type_hints(RecipeOptions)}
-    names = sorted(
-        kinds.keys() - {"by_time", "resolution"}
-    )  # these are set by the format
+    set_by_format = {"by_time", "resolution"}
+    names = sorted(kinds.keys() - set_by_format)
     if unknown := sorted(options.keys() - names):
         raise TypeError(
             f"prepare() has no option {unknown[0]!r}; it has {', '.join(names)}"
         )
-    given = {
-        name: PARSERS[name](value)
-        if name in PARSERS and isinstance(value, str)
-        else parse(name, value, kinds[name])
-        for name, value in options.items()
-        if value is not None
-    }
-    if "fraction" in given:
-        given["fraction"] = parse_fraction(given["fraction"])
-    log, recipe = (
-        {field.name: given[field.name] for field in fields(kind) if field.name in given}
-        for kind in (LogOptions, RecipeOptions)
-    )
-    return LogOptions(**log), RecipeOptions(**recipe).check()
+    values = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if isinstance(value, str) and name in PARSERS:
+            value = PARSERS[name](value)
+        elif name == "fraction":
+            value = parse_fraction(value)
+        values[name] = parse(name, value, kinds[name])
+    recipe_options = choose(RecipeOptions, values)
+    recipe_options.check()
+    return choose(LogOptions, values), recipe_options
+
+
+def choose(dataclass: type[Options], values: dict[str, Any]) -> Options:
+    """A dataclass made of those values that it has a field for."""
+    names = {field.name for field in fields(dataclass)} & values.keys()
+    return dataclass(**{name: values[name] for name in names})
 
 
 def parse_fraction(value: str | float) -> Fraction:
@@ -118,46 +156,52 @@ def parse_fraction(value: str | float) -> Fraction:
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "gap": parse_duration,
+    "fraction": parse_fraction,
     "events": split_commas,
     "target_events": split_commas,
     "event_weights": parse_weights,
 }
 
 
-def keeps_split(recipe: str | None, options: RecipeOptions) -> bool:
-    """Whether nothing was asked of the recipe that would change an existing split."""
-    return recipe is None and options == replace(
-        RecipeOptions(), min_length=options.min_length
-    )
-
-
 def resolve_recipe(
-    recipe: str | None, format: str, options: RecipeOptions, given_test: bool
-) -> tuple[str, RecipeOptions]:
-    """The recipe asked for, or the format's own; `paper` gets the settings of the field."""
-    if given_test:
-        if not keeps_split(recipe, options):
+    options: PrepareOptions, format: str, has_test: bool
+) -> PrepareOptions:
+    """The options with the recipe that the format has if none was named, and its defaults.
+
+    `has_test` says that the log is the training part of an existing split.
+    """
+    if has_test:
+        if not options.keeps_split:
             raise InputError(
-                "--test names an existing split, which is kept as it is; of the recipe only --min-length can be set"
+                "--test names an existing split, which is kept as it is; "
+                "of the recipe only --min-length can be set"
             )
-        return "given", options
-    if options.test_days is not None and format in WITHOUT_TIMES:
+        return replace(options, recipe=GIVEN)
+    recipe_options = options.recipe_options
+    if recipe_options.test_days is not None and format in WITHOUT_TIMES:
         raise InputError(
-            f"--test-days needs times, and a log of the format {format} has none; use --test-share"
+            f"--test-days needs times, and a log of the format {format} has none; "
+            "use --test-share"
         )
-    recipe = recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
+    recipe = options.recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
     if recipe not in RECIPE_NAMES:
         raise InputError(
             f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPE_NAMES)}"
         )
     if recipe == "paper":
-        default = RecipeOptions()
-        for name in CLEAN_ONLY:
-            if getattr(options, name) != getattr(default, name):
-                raise InputError(
-                    f"{option_name(name)} is an option of --recipe clean, not of --recipe paper"
-                )
-        settings = PAPER_DEFAULTS.get(format, {"test_days": 1})
-        days = None if options.no_test else options.test_days or settings["test_days"]
-        options = replace(options, **{**settings, "test_days": days})
-    return recipe, options
+        recipe_options = paper_options(recipe_options, format)
+    return replace(options, recipe=recipe, recipe_options=recipe_options)
+
+
+def paper_options(options: RecipeOptions, format: str) -> RecipeOptions:
+    for name in CLEAN_ONLY:
+        if getattr(options, name) != getattr(RecipeOptions, name):
+            raise InputError(
+                f"{option_name(name)} is an option of --recipe clean, not of --recipe paper"
+            )
+    defaults = dict(PAPER_DEFAULTS.get(format, {"test_days": 1}))
+    if options.no_test:
+        defaults["test_days"] = None
+    elif options.test_days is not None:
+        defaults["test_days"] = options.test_days
+    return replace(options, **defaults)

@@ -9,7 +9,7 @@ import numpy as np
 
 from posrec.data.prepare import steps
 from posrec.data.prepare.options import RecipeOptions
-from posrec.data.prepare.parts import ClickParts, Counts
+from posrec.data.prepare.parts import ClickParts
 from posrec.errors import InputError, plural
 from posrec.progress import Progress
 
@@ -27,36 +27,33 @@ class StepLog:
             self.warnings.append(text)
             self.progress.message(text)
 
-    def record(self, step: str, *given: ClickParts | None) -> None:
-        """Count what training and test have left; a part that does not exist is None."""
-        parts = [part.counts for part in given if part is not None]
+    def record(
+        self, step: str, clicks: ClickParts, test: ClickParts | None = None
+    ) -> None:
+        """Count what a step has left of all clicks, or of training and test."""
+        total = clicks.counts if test is None else clicks.counts + test.counts
         left = {
-            "clicks": sum(part.clicks for part in parts),
-            "sessions": sum(part.sessions for part in parts),
-            "items": int(np.count_nonzero(sum(part.items for part in parts))),
+            "clicks": total.clicks,
+            "sessions": total.sessions,
+            "items": int(np.count_nonzero(total.items)),
         }
         before = self.steps[-1] if self.steps else left
-        self.steps.append(
-            {
-                "step": step,
-                **left,
-                **{f"removed_{name}": before[name] - left[name] for name in left},
-            }
-        )
-        if not all(part.clicks for part in parts):
-            raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
-
-    def explain_empty(self, step: str, parts: list[Counts]) -> str:
-        if len(parts) == 2:
-            part = "to train on" if not parts[0].clicks else "to test on"
-            return f"{part} after the step '{step}'; choose another --test-days or a longer log"
-        before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
-        clicks = plural(before["clicks"], "click")
-        sessions = plural(before["sessions"], "session")
-        return (
-            f"after the step '{step}' ({clicks} in {sessions} before it); "
-            "lower --min-support or --min-length, or check that the session column is the right one"
-        )
+        removed = {f"removed_{name}": before[name] - left[name] for name in left}
+        self.steps.append({"step": step, **left, **removed})
+        if test is None and not total.clicks:
+            clicks_before = plural(before["clicks"], "click")
+            sessions_before = plural(before["sessions"], "session")
+            raise InputError(
+                f"nothing is left after the step '{step}' ({clicks_before} in {sessions_before} "
+                "before it); lower --min-support or --min-length, or check that the session column "
+                "is the right one"
+            )
+        for purpose, split in (("train", clicks), ("test", test)):
+            if split is not None and not split.counts.clicks:
+                raise InputError(
+                    f"nothing is left to {purpose} on after the step '{step}'; "
+                    "choose another --test-days or a longer log"
+                )
 
 
 Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --no-test
@@ -66,24 +63,19 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     """SR-GNN's preprocessing, which the paper follows: each filter runs once, a session's date is
     that of its last-read click, and sessions exactly on the boundary of the split are lost."""
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
-    clicks = clicks.map(
-        partial(steps.date_sessions, resolution=options.resolution), drop_short
-    )
+    date_sessions = partial(steps.date_sessions, resolution=options.resolution)
+    clicks = clicks.map(date_sessions, drop_short)
     log.record(f"sessions under {options.min_length} clicks", clicks)
-    clicks = clicks.map(
-        partial(steps.keep_items, kept=clicks.counts.items >= options.min_support)
-    )
+    frequent = clicks.counts.items >= options.min_support
+    clicks = clicks.map(partial(steps.keep_items, chosen=frequent))
     log.record(f"items under {options.min_support} clicks", clicks)
     clicks = clicks.map(drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
     clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest = max(
-        date
-        for date in clicks.collect(lambda part: part["date"].max())
-        if date is not None
-    )
+    latest_dates = clicks.collect(lambda frame: frame["date"].max())
+    latest = max(date for date in latest_dates if date is not None)
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
@@ -95,22 +87,18 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     if options.drop_duplicates:
         clicks = clicks.map(steps.drop_duplicates)
         log.record("events that were sent twice", clicks)
-    if (most := options.max_session_clicks) is not None:
-        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=most))
-        log.record(f"sessions over {most:,} clicks", clicks)
+    if (maximum := options.max_session_clicks) is not None:
+        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=maximum))
+        log.record(f"sessions over {maximum:,} clicks", clicks)
     if options.drop_repeats:
         clicks = clicks.map(steps.drop_repeats)
         log.record("immediate repeats", clicks)
-    if options.max_length is not None:
-        clicks = clicks.map(
-            partial(steps.keep_latest_clicks, maximum=options.max_length)
-        )
-        log.record(f"clicks before a session's latest {options.max_length}", clicks)
+    if (maximum := options.max_length) is not None:
+        clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=maximum))
+        log.record(f"clicks before a session's latest {maximum}", clicks)
     clicks = drop_until_stable(clicks, options.min_length, options.min_support)
-    log.record(
-        f"sessions under {options.min_length} and items under {options.min_support} clicks",
-        clicks,
-    )
+    step = f"sessions under {options.min_length} and items under {options.min_support} clicks"
+    log.record(step, clicks)
     clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
@@ -142,20 +130,19 @@ def drop_until_stable(
         frequent = counts >= min_support
         if frequent[counts > 0].all():
             return clicks
-        clicks = clicks.map(partial(steps.keep_items, kept=frequent), drop_short)
+        clicks = clicks.map(partial(steps.keep_items, chosen=frequent), drop_short)
 
 
 def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
-    """When the test part begins: with the latest `share` of the sessions, or `days` before the
-    last.
+    """When the test part begins: with the latest `share` of the sessions, or `days` before the end.
 
-    A session exactly `days` before it is not in the test part: if times are dates, `days` dates
-    are. The clicks are sorted by first click."""
+    The clicks are sorted by first click. A session exactly `days` before the last is not in the
+    test part: if times are dates, the last `days` dates are.
+    """
     sessions = clicks.counts.sessions
-    position = (
-        sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
-    )
-    ends = np.cumsum([in_part for _, in_part in clicks.sizes])
+    from_end = 1 if days is not None else max(1, round(share * sessions))
+    position = sessions - from_end
+    ends = np.cumsum([part_sessions for _, part_sessions in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
     starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
     start = int(starts[position - ends[number] + len(starts)])
@@ -164,14 +151,14 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
 
 def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
     """The clicks are sorted by time."""
+    # A session of n clicks gives n - 1 samples.
     samples = np.array(
-        [size[0] - size[1] for size in clicks.sizes]
-    )  # a session of n clicks gives n - 1
-    later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
-    wanted = int(int(samples.sum()) * fraction)
-    return clicks.map_each(
-        steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later]
+        [in_clicks - in_sessions for in_clicks, in_sessions in clicks.sizes]
     )
+    later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
+    total = int(int(samples.sum()) * fraction)
+    samples_of_part = [max(0, total - int(after)) for after in later]
+    return clicks.map_each(steps.keep_latest_samples, samples_of_part)
 
 
 def finish_split(
@@ -179,15 +166,14 @@ def finish_split(
 ) -> Split:
     """Drop test clicks on unknown items, then keep the most recent fraction of training."""
     if test is not None:
-        test = test.map(partial(steps.keep_items, kept=train.counts.items > 0))
+        test = test.map(partial(steps.keep_items, chosen=train.counts.items > 0))
         log.record("test clicks on items training never saw", train, test)
         test = test.map(partial(steps.drop_short_sessions, minimum=options.min_length))
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = keep_recent_samples(train, options.fraction)
-        log.record(
-            f"training samples before the most recent {options.fraction}", train, test
-        )
+        step = f"training samples before the most recent {options.fraction}"
+        log.record(step, train, test)
     return train, test
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKSUMS = "checksums.json"
-# the files that mark a folder as one of ours
+# The files that mark a folder as one of ours.
 DATASET = "manifest.json"
 RUN = "config.json"
 KINDS = {
@@ -63,17 +63,14 @@ def require_folder(folder: Path, marker: str) -> None:
         pass
     kind, command = KINDS[marker]
     (other,) = KINDS.keys() - {marker}
-    found = (
-        f"has no {marker}"
-        if folder.is_dir()
-        else "is a file"
-        if folder.exists()
-        else "does not exist"
-    )
     if (folder / other).is_file():
-        found = f"is a {KINDS[other][0]}"
+        reason = f"is a {KINDS[other][0]}"
+    elif folder.is_dir():
+        reason = f"has no {marker}"
+    else:
+        reason = "is a file" if folder.exists() else "does not exist"
     raise InputError(
-        f"{folder} is not a {kind} (it {found}); check the path, or make one with {command}"
+        f"{folder} is not a {kind} (it {reason}); check the path, or make one with {command}"
     )
 
 
@@ -87,7 +84,8 @@ def refuse_existing(
         )
     if folder.exists() and not (folder / marker).exists():
         raise InputError(
-            f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; remove it yourself"
+            f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; "
+            "remove it yourself"
         )
     refuse_unwritable(folder)
 
@@ -107,9 +105,8 @@ def whole_folder(
         yield unfinished
         for path in [*unfinished.iterdir(), unfinished]:
             flush(path)
-        with locked(
-            folder.parent
-        ):  # of two writers without `overwrite`, only one gets the name
+        # Of two writers without `overwrite`, only one gets the name.
+        with locked(folder.parent):
             refuse_existing(folder, overwrite, marker)
             if folder.exists():
                 replace_folder(folder, unfinished)
@@ -123,9 +120,8 @@ def replace_folder(folder: Path, new: Path) -> None:
         remove(new)
         return
     replaced = new.with_name(new.name + REPLACED)
-    folder.rename(
-        replaced
-    )  # if the process is killed here, the next writer restores the name
+    # If the process is killed after this line, the next writer restores the name.
+    folder.rename(replaced)
     try:
         new.rename(folder)
     except BaseException:
@@ -134,15 +130,14 @@ def replace_folder(folder: Path, new: Path) -> None:
     remove(replaced)
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where the system has no such step."""
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two names in one step; False if the system has no such step."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):  # not Linux, or an old C library
         return False
-    return bool(
-        renameat2(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
-    )
+    names = (os.fsencode(first), os.fsencode(second))
+    return bool(renameat2(HERE, names[0], HERE, names[1], EXCHANGE) == 0)
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,7 @@ def read_checksums(folder: Path) -> dict[str, Checksum]:
         )
     content = read_json(path)
     try:
-        found = {
+        checksums = {
             name: Checksum(int(entry["size"]), str(entry["sha256"]))
             for name, entry in content["files"].items()
         }
@@ -167,19 +162,16 @@ def read_checksums(folder: Path) -> dict[str, Checksum]:
         raise InputError(
             f"{path} is not a list of checksums; it is damaged, make the folder again"
         ) from None
-    if any(Path(name).name != name for name in found):
+    if any(Path(name).name != name for name in checksums):
         raise InputError(
             f"{path} names files outside {folder}; it is damaged, make the folder again"
         )
-    return found
+    return checksums
 
 
 def write_checksums(folder: Path, names: Iterable[str]) -> None:
     """Write checksums.json for those of the files `names` that exist."""
-    save(
-        folder,
-        {name: checksum(folder / name) for name in names if (folder / name).is_file()},
-    )
+    save_checksums(folder, {}, names)
 
 
 @contextmanager
@@ -189,42 +181,30 @@ def changing(folder: Path, *names: str) -> Iterator[None]:
     They are not listed while they change: if the process is killed, the folder can still be
     loaded, without them. The folder is locked, so that a reader that locks it too never sees it so.
     """
-    if not (
-        folder / CHECKSUMS
-    ).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
-        yield
+    if not (folder / CHECKSUMS).exists():
+        yield  # a copy that `Recommender.save` writes, whose folder is locked already
         return
     with locked(folder):
-        kept = {
-            name: entry
-            for name, entry in read_checksums(folder).items()
-            if name not in names
-        }
-        save(folder, kept)
+        others = read_checksums(folder)
+        for name in names:
+            others.pop(name, None)
+        save_checksums(folder, others)
         yield
-        save(
-            folder,
-            kept
-            | {
-                name: checksum(folder / name)
-                for name in names
-                if (folder / name).is_file()
-            },
-        )
+        save_checksums(folder, others, names)
 
 
-def save(folder: Path, files: dict[str, Checksum]) -> None:
-    write_json(
-        folder / CHECKSUMS,
-        {"files": {name: asdict(entry) for name, entry in sorted(files.items())}},
-    )
-
-
-def checksum(path: Path) -> Checksum:
-    with path.open("rb") as file:
-        return Checksum(
-            path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
-        )
+def save_checksums(
+    folder: Path, checksums: dict[str, Checksum], names: Iterable[str] = ()
+) -> None:
+    """Write `checksums`, and those of the files `names` that exist."""
+    checksums = dict(checksums)
+    for path in (folder / name for name in names):
+        if path.is_file():
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            checksums[path.name] = Checksum(path.stat().st_size, sha256)
+    files = {name: asdict(checksum) for name, checksum in sorted(checksums.items())}
+    write_json(folder / CHECKSUMS, {"files": files})
 
 
 class FolderReader:
@@ -250,14 +230,13 @@ class FolderReader:
                 f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again"
             )
         recorded = self.checksums[name]
-        content = read_bytes(
-            path, max(recorded.size, 0) + 1
-        )  # one byte more shows that a file is larger
+        # One byte more shows that a file is larger.
+        content = read_bytes(path, max(recorded.size, 0) + 1)
         self.sha256[name] = hashlib.sha256(content).hexdigest()
         if recorded.sha256 != self.sha256[name]:
             raise InputError(
-                f"{path} does not match {CHECKSUMS}: the folder is being written, was copied in part, or was changed; "
-                "copy or make it again"
+                f"{path} does not match {CHECKSUMS}: the folder is being written, was copied in "
+                "part, or was changed; copy or make it again"
             )
         return content
 

@@ -77,17 +77,16 @@ def remove_leftovers(folder: Path) -> None:
     Each is removed while it is locked, so that a writer that has just created it notices.
     """
     for leftover in folder.glob(".*.unfinished-*"):
-        if (found := UNFINISHED.fullmatch(leftover.name)) is None:
+        if (match := UNFINISHED.fullmatch(leftover.name)) is None:
             continue
         with suppress(OSError):  # it belongs to someone else
-            handle = os.open(
-                leftover, os.O_RDONLY | os.O_NONBLOCK
-            )  # a pipe would be waited for
+            # Without O_NONBLOCK, a pipe would be waited for.
+            handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 if not is_abandoned(handle):
                     continue
-                if found["replaced"]:
-                    restore(leftover, folder / found["name"])
+                if match["replaced"]:
+                    restore(leftover, folder / match["name"])
                 else:
                     remove(leftover)
             finally:
@@ -107,8 +106,8 @@ def restore(replaced: Path, path: Path) -> None:
 def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
     """Wait until no other process has locked `folder`, and lock it in the block.
 
-    Without `wait` the block begins at once, and is told whether it has the lock. No file remains,
-    and a folder that can't be written to can be locked.
+    Without `wait` the block begins at once, and gets whether it has the lock. No file remains, and
+    a folder that can't be written to can be locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)

@@ -19,8 +19,8 @@ def prepare(
     out: Path = Option(..., help="The folder to create."),
     format: str | None = Option(
         None,
-        help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. Concluded from "
-        "the file, and reported, by default.",
+        help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole "
+        "srgnn. Concluded from the file by default.",
     ),
     test: str | None = Option(
         None, help="The test part of an existing split, which is kept as it is."
@@ -38,19 +38,19 @@ def prepare(
     ),
     session_column: list[str] | None = Option(
         None,
-        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together identify a session. "
-        "Guessed, and reported, by default.",
+        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together "
+        "identify a session. Guessed by default.",
     ),
     user_column: str | None = Option(
         None,
-        help="The column of the user id: clicks without a session's are split into sessions, see --gap. With "
+        help="The column of the user id, whose clicks are split into sessions, see --gap. With "
         "--session-column too, clicks that have a session keep it.",
     ),
     item_column: str | None = Option(
-        None, help="The column of the item id. Guessed, and reported, by default."
+        None, help="The column of the item id. Guessed by default."
     ),
     time_column: str | None = Option(
-        None, help="The column of the time. Guessed, and reported, by default."
+        None, help="The column of the time. Guessed by default."
     ),
     time_unit: str | None = Option(
         None, help="s, ms, us or ns, of times that are numbers. Guessed by default."
@@ -108,7 +108,7 @@ def prepare(
     drop_duplicates: bool = Option(
         False,
         "--drop-duplicates",
-        help="clean: drop events that were sent twice: same visitor, item and event type within a second.",
+        help="clean: drop events sent twice: same visitor, item and event type within a second.",
     ),
     max_session_clicks: int | None = Option(
         None, help="clean: drop sessions with more clicks, as bots have."
@@ -116,7 +116,7 @@ def prepare(
     drop_repeats: bool = Option(
         False,
         "--drop-repeats",
-        help="clean: drop a click on the item that was clicked just before, also where a visitor came back to it.",
+        help="clean: drop a click on the item clicked just before, also if a visitor came back.",
     ),
     max_length: int | None = Option(
         None, help="clean: keep only the latest N clicks of a session."
@@ -127,8 +127,8 @@ def prepare(
     engine: Engine = LOCAL,
     memory: str | None = Option(
         None,
-        help="The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each task. "
-        "[default: what is free]",
+        help="The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each "
+        "task. [default: what is free]",
     ),
     address: Address = None,
     threads: Threads = None,

@@ -1,10 +1,9 @@
 """The catalogue of the demo shop: outdoor gear in 20 categories, 120 product lines, 720 items.
 
-It is so small that a model can learn every item from a month of clicks in two minutes.
+It is small: a model can learn every item from a month of clicks in two minutes.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -76,44 +75,33 @@ CLI | Climbing | single | pair
 
 
 Numbers = npt.NDArray[np.int64]
+SIZES = 2
+LINES = 120
+ITEMS = LINES * len(COLOURS) * SIZES
 
 
-def shelves() -> list[tuple[list[str], list[str]]]:
-    """(code, category and sizes; product lines) of every category."""
-    rows = [row.strip().split(" | ") for row in SHELVES.splitlines()]
-    return [(rows[n], rows[n + 1] + rows[n + 2]) for n in range(0, len(rows), 3)]
+def item_number(line: Numbers, colour: Numbers, size: Numbers) -> Numbers:
+    """0 ... ITEMS - 1, laid out line by line, then colour by colour."""
+    return (line * len(COLOURS) + colour) * SIZES + size
 
 
-@dataclass(frozen=True)
-class ShopCatalogue:
-    """Items 0..n-1, laid out line by line: item = (line x colours + colour) x sizes + size."""
+def features(item: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """(line, colour, size) of items."""
+    line_and_colour = item // SIZES
+    line = line_and_colour // len(COLOURS)
+    return line, line_and_colour % len(COLOURS), item % SIZES
 
-    lines: int = 6 * len(shelves())
-    colours: int = len(COLOURS)
-    sizes: int = 2
 
-    @property
-    def items(self) -> int:
-        return self.lines * self.colours * self.sizes
-
-    def number(self, line: Numbers, colour: Numbers, size: Numbers) -> Numbers:
-        return (line * self.colours + colour) * self.sizes + size
-
-    def features(self, item: Numbers) -> tuple[Numbers, ...]:
-        """(line, colour, size) of items."""
-        return (
-            item // (self.colours * self.sizes),
-            item // self.sizes % self.colours,
-            item % self.sizes,
-        )
-
-    @cached_property
-    def table(self) -> list[tuple[str, str, str]]:
-        """(id, title, category) of every item."""
-        return [
-            (f"{code}{line}-{short}-{number}", f"{name}, {colour}, {size}", category)
-            for (code, category, *sizes), names in shelves()
-            for line, name in enumerate(names, start=1)
-            for colour, short in COLOURS.items()
-            for number, size in enumerate(sizes, start=1)
-        ]
+@cache
+def item_table() -> list[tuple[str, str, str]]:
+    """(id, title, category) of every item."""
+    rows = iter(row.strip().split(" | ") for row in SHELVES.splitlines())
+    table = []
+    for code, category, *sizes in rows:
+        names = [*next(rows), *next(rows)]
+        for line, name in enumerate(names, start=1):
+            for colour, short in COLOURS.items():
+                for number, size in enumerate(sizes, start=1):
+                    item = f"{code}{line}-{short}-{number}"
+                    table.append((item, f"{name}, {colour}, {size}", category))
+    return table

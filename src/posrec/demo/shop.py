@@ -17,7 +17,14 @@ from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
 from posrec.data.vocabulary import Vocabulary
-from posrec.demo.catalogue import Numbers, ShopCatalogue
+from posrec.demo.catalogue import (
+    ITEMS,
+    LINES,
+    Numbers,
+    features,
+    item_number,
+    item_table,
+)
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
@@ -40,7 +47,6 @@ CUTOFFS = (5, 10, 20)
 class Shop:
     """The fixed tables of the process; items are numbered as in the catalogue."""
 
-    catalogue: ShopCatalogue
     popularity: npt.NDArray[np.float64]  # [items]
     related: Numbers  # [lines, 3]
     companions: Numbers  # [items, 6] where the intention of a first item leads to
@@ -48,10 +54,9 @@ class Shop:
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
-        line, _, size = self.catalogue.features(last)
-        _, colour, _ = self.catalogue.features(first)
-        related = self.related[line]
-        return self.catalogue.number(related, colour[..., None], size[..., None])
+        line, _, size = features(last)
+        _, colour, _ = features(first)
+        return item_number(self.related[line], colour[..., None], size[..., None])
 
 
 def behaviours(clicks: int) -> dict[str, float]:
@@ -81,28 +86,21 @@ def return_weights(clicks: int) -> npt.NDArray[np.float64]:
 
 def open_shop() -> Shop:
     random = np.random.default_rng(SEED)
-    catalogue = ShopCatalogue()
-    popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
+    popularity = 1 / (np.arange(ITEMS) + 20.0) ** 0.6
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.
-    lines = catalogue.lines
-    related = np.stack([random.choice(lines, 3, replace=False) for _ in range(lines)])
-    item = np.arange(catalogue.items)
-    line, colour, size = catalogue.features(item)
-    other_size = catalogue.number(line, colour, 1 - size)
+    related = np.stack([random.choice(LINES, 3, replace=False) for _ in range(LINES)])
+    line, colour, size = features(np.arange(ITEMS))
+    other_size = item_number(line, colour, 1 - size)
+    category = line // 6  # of six lines
     sisters = [
-        catalogue.number(line // 6 * 6 + (line + step) % 6, colour, size)
+        item_number(category * 6 + (line + step) % 6, colour, size)
         for step in (1, 2, 3, 4, 5)
     ]
     companions = np.stack([other_size, *sisters], axis=1)
     weights = np.array([0.37, 0.25, 0.15, 0.1, 0.08, 0.05])
-    return Shop(
-        catalogue,
-        popularity / popularity.sum(),
-        related,
-        companions,
-        weights / weights.sum(),
-    )
+    weights /= weights.sum()
+    return Shop(popularity / popularity.sum(), related, companions, weights)
 
 
 def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
@@ -146,14 +144,14 @@ def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
 
 def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
     """P(next | session) [B, items] for a batch of catalogue numbers + 1 (0 is padding)."""
-    chances = torch.empty(len(batch.lengths), shop.catalogue.items, dtype=torch.float64)
+    chances = torch.empty(len(batch.lengths), ITEMS, dtype=torch.float64)
     for clicks in sorted(set(batch.lengths.tolist())):
         rows = (batch.lengths == clicks).nonzero()[:, 0]
         sessions = batch.items[rows, :clicks].numpy() - 1
         first = sessions[:, 0]
         probability = behaviours(clicks)
         wander = torch.from_numpy(shop.popularity * probability["wander"])
-        chances[rows] = wander
+        row_chances = wander.repeat(len(rows), 1)
         targets = [
             (shop.companions[first], probability["intention"] * shop.companion_weights),
             (shop.drift_to(sessions[:, -1], first), probability["drift"] * RELATED),
@@ -163,14 +161,14 @@ def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
             targets.append((sessions[:, :-1], back))
         for items, weights in targets:
             spread = torch.from_numpy(np.broadcast_to(weights, items.shape).copy())
-            index = (rows[:, None].expand(items.shape), torch.from_numpy(items).long())
-            chances.index_put_(index, spread, accumulate=True)
+            row_chances.scatter_add_(1, torch.from_numpy(items), spread)
+        chances[rows] = row_chances
     return chances
 
 
 def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
     """The expected Recall, MRR and NDCG of the best possible ranking of the test samples."""
-    catalogue = Vocabulary([name for name, _, _ in shop.catalogue.table])
+    catalogue = Vocabulary([name for name, _, _ in item_table()])
     shop_numbers = torch.tensor(
         catalogue.indices(data.vocabulary.ids), dtype=torch.int32
     )
@@ -201,7 +199,7 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     items, times = simulate(shop, sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
-    names = [name for name, _, _ in shop.catalogue.table]
+    names = [name for name, _, _ in item_table()]
     session = session[order]
     click = click[order]
     columns = (session, items[session, click], times[session, click])
@@ -213,7 +211,7 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("item_id", "title", "category"))
-    writer.writerows(shop.catalogue.table)
+    writer.writerows(item_table())
     write_text(folder / "items.csv", table.getvalue())
     return folder / "clicks.csv", folder / "items.csv"
 

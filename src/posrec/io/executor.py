@@ -1,10 +1,8 @@
 """Executors: who does the tasks of a job, this process or the processes of a Ray cluster.
 
-    with executor_of(engine, address) as executor:
-        for job, result in executor.run(run_job, jobs, work="Jobs"):
-            ...
-
-Ray starts a task again where its process or machine dies, so what it writes is whole or not there.
+with executor_of(engine, address) as executor:
+    for job, result in executor.run(run_job, jobs, work="Jobs"):
+        ...
 """
 
 import os
@@ -27,17 +25,15 @@ Result = TypeVar("Result")
 LOCAL = "local"
 RAY = "ray"
 ADDRESS = "RAY_ADDRESS"  # which Ray itself reads, and `ray job submit` sets
-# No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for
-# no GPU.
+# No report of usage to Ray's makers; a task without GPUs keeps CUDA_VISIBLE_DEVICES as it is.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-# Bytes for the inputs and results of tasks, which are small: large things go through files.
-OBJECT_MEMORY = 256 * 2**20
+OBJECT_MEMORY = 256 * 2**20  # for inputs and results; large things go through files
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
 RETRIES = 3  # of a task whose process or machine dies
 
 
 class ThisProcess:
-    """The executor that does one task after the other, in this process."""
+    """Does one task after the other, in this process."""
 
     cpus = 1
 
@@ -47,9 +43,8 @@ class ThisProcess:
         inputs: Iterable[Input],
         *,
         work: str,
-        gpus: int = 0,
-        in_order: bool = True,
         progress: Progress | None = None,
+        **_: Any,
     ) -> Iterator[tuple[Input, Result]]:
         """As `Cluster.run`, always in order; the function chooses its device itself."""
         progress = progress or SilentProgress()
@@ -64,10 +59,7 @@ class ThisProcess:
 
 
 class Cluster:
-    """The executor that is a connection to Ray.
-
-    On many machines, all paths must be on a file system that every machine has.
-    """
+    """A connection to Ray. All paths must be on a file system that every machine has."""
 
     def __init__(self, ray: Any) -> None:
         resources = ray.cluster_resources()
@@ -87,17 +79,15 @@ class Cluster:
     ) -> Iterator[tuple[Input, Result]]:
         """Run `function(input)` for every input as a task of its own; yield inputs with results.
 
-        Inputs are taken from the iterable only as tasks end, so that there may be any number. A
-        task whose process or machine dies is run again up to RETRIES times. An error of `function`
-        is raised here; then, or if the iteration is left early, the other tasks are cancelled.
+        Function and inputs are pickled; every process loads the function once. Inputs are taken
+        only as tasks end, so that there may be any number. A task whose process or machine dies is
+        run again up to RETRIES times. An error of `function` is raised here; then, or if the
+        iteration is left early, the other tasks are cancelled.
 
         Args:
-            function: it is pickled; every process loads it once, and keeps it for its tasks.
-            inputs: small values that can be pickled.
             work: the name of the progress bar.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             in_order: yield the results in the order of the inputs, else as they finish.
-            progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
@@ -129,7 +119,6 @@ class Cluster:
             self.cancel(list(running))
 
     def tasks_at_once(self, gpus: int) -> int:
-        """How many tasks with so many GPUs and a core each can run at the same time."""
         count = min(self.cpus, self.gpus // gpus) if gpus else self.cpus
         if not count:  # Ray would wait for machines to join
             raise InputError(
@@ -147,7 +136,7 @@ class Cluster:
             self.ray.cancel(task, force=True)
 
     def gpus_for(self, device: str) -> int:
-        """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
+        """The GPUs of a task on `device`: "auto" takes one if the cluster has any."""
         if device not in ("auto", "cpu", "cuda"):
             raise InputError(
                 f"device {device!r} is not known; choose auto, cpu or cuda"
@@ -177,8 +166,7 @@ Executor = ThisProcess | Cluster
 
 
 def call(shared: list[Any], task_input: Any) -> Any:
-    """What a task does: it computes with one thread, since it has one core."""
-    use_threads(1)
+    use_threads(1)  # since a task has one core
     return loaded_function(shared[0])(task_input)
 
 
@@ -194,7 +182,6 @@ def loaded_function(reference: Any) -> Callable[[Any], Any]:
 def executor_of(
     engine: str, address: str | None = None, workers: int | None = None
 ) -> Iterator[Executor]:
-    """The executor that the options of a command ask for."""
     if engine not in (LOCAL, RAY):
         raise InputError(f"--engine {engine} is not known; choose {LOCAL} or {RAY}")
     if engine == RAY:
@@ -211,12 +198,12 @@ def executor_of(
 def ray_cluster(
     address: str | None = None, workers: int | None = None
 ) -> Iterator[Cluster]:
-    """Connect to the Ray cluster at `address`, or start one here that ends with the block.
+    """Connect to a Ray cluster, or start one on this machine that ends with the block.
 
     Args:
         address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
             outside, or "auto" for the one on this machine; by default RAY_ADDRESS, else a new one.
-        workers: tasks at a time in a new local cluster; by default one for each core.
+        workers: tasks at a time in a new cluster; by default one for each core.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)

@@ -1,5 +1,4 @@
-"""Text, JSON, arrays and tensors: files that are replaced whole or not at all, and read with errors
-that name them."""
+"""Text, JSON, arrays and tensors: replaced whole or not at all, and read with clear errors."""
 
 import json
 import os
@@ -21,8 +20,7 @@ from posrec.io.unfinished import flush, temporary
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs
-# besides the weights.
+# Files of a run: weights, latest checkpoint, and what else a training that starts from it needs.
 WEIGHTS = "model.safetensors"
 STATE = "state.safetensors"
 CONTINUATION = "continuation.safetensors"
@@ -38,10 +36,10 @@ def refuse_unwritable(path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary name to write to; rename it to `path` when the block succeeds.
+    """Yield a temporary file to write to; rename it to `path` when the block succeeds.
 
-    The temporary name has no suffix, so that nobody who lists `*.json` finds it. If `path` is a
-    symbolic link, the file that it leads to is replaced.
+    Nobody who lists `*.json` finds it. If `path` is a symbolic link, the file that it leads to is
+    replaced.
     """
 
     def refuse_existing() -> None:
@@ -69,7 +67,7 @@ def give_name(unfinished: Path, path: Path) -> None:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """A whole file, or its first `most` bytes; an InputError says why it can't be read.
+    """A whole file, or its first `most` bytes.
 
     A folder from elsewhere may hold a link to /dev/zero, or a pipe that nobody writes to. So the
     file is opened without waiting, must be a regular one, and is read to the size that it has.
@@ -137,7 +135,6 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes, path: Path) -> Any:
-    """`content` is that of the file `path`, which errors name."""
     try:
         return json.loads(content.decode("utf-8"))
     # Also if it is nested too deeply, or has a number of thousands of digits.
@@ -156,7 +153,7 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
-    """The array of an .npy file without Python objects; errors name `path`."""
+    """The array of an .npy file, which may not hold Python objects."""
     stream = BytesIO(content)
     try:
         array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
@@ -202,10 +199,10 @@ def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 def parse_tensors(
     content: bytes, path: Path
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """The tensors and what is kept about them. `content` is that of the file `path`.
+    """The tensors and what is kept about them.
 
-    It is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that
-    is cut short ends the process with SIGBUS.
+    The content is read, not mapped: a mapped file that is overwritten changes the tensors, and one
+    that is cut short ends the process with SIGBUS.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

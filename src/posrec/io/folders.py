@@ -1,8 +1,8 @@
-"""Folders that get their name only when they are complete, and the checksums that bind their files.
+"""Folders that get their name only when they are complete, and the checksums of their files.
 
 checksums.json has the size and the SHA-256 of every file of a run or of a prepared dataset, and is
-written last. A folder that is being copied, or whose files come from two runs, does not match it
-and is not loaded. A file that is not listed is not read.
+written last. A folder that is being copied does not match it, and is not loaded. A file that is not
+listed is not read.
 """
 
 import ctypes
@@ -53,7 +53,6 @@ HERE = -100
 
 
 def require_folder(folder: Path, marker: str) -> None:
-    """Fail unless `folder` is a prepared dataset or a run, as `marker` says."""
     try:
         if stat.S_ISREG((folder / marker).stat().st_mode):
             return
@@ -131,7 +130,7 @@ def replace_folder(folder: Path, new: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange two names in one step; False if the system has no such step."""
+    """Exchange two names in one step; return False if the system can't."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):  # not Linux, or an old C library
@@ -176,10 +175,10 @@ def write_checksums(folder: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def changing(folder: Path, *names: str) -> Iterator[None]:
-    """Replace or add the files `names` of a finished folder in the block.
+    """Replace or add the files `names` of a finished folder in the block, which locks it.
 
     They are not listed while they change: if the process is killed, the folder can still be
-    loaded, without them. The folder is locked, so that a reader that locks it too never sees it so.
+    loaded, without them.
     """
     if not (folder / CHECKSUMS).exists():
         yield  # a copy that `Recommender.save` writes, whose folder is locked already
@@ -210,9 +209,7 @@ def save_checksums(
 class FolderReader:
     """Reads files of a run or dataset whole, and compares them with checksums.json.
 
-    Attributes:
-        checksums: what checksums.json lists.
-        sha256: the SHA-256 of every file that was read, by name.
+    `sha256` has the SHA-256 of every file that was read, by name.
     """
 
     def __init__(self, folder: Path) -> None:

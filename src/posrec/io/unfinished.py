@@ -1,4 +1,4 @@
-"""Unfinished files and folders, and the locks between processes, which are filelock's.
+"""Unfinished files and folders, and locks between processes.
 
 `runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A
 killed process leaves the unfinished one behind; the next write into the same folder removes it.
@@ -21,8 +21,8 @@ from posrec.errors import InputError
 UNFINISHED = re.compile(
     r"\.(?P<name>.+)\.unfinished-[0-9a-f]{8}(?P<replaced>-replaced)?", re.DOTALL
 )
-REPLACED = "-replaced"  # the end of the name of a folder that is being replaced, see folders.py
-LOCK = ".lock"  # in a folder that one process writes into for longer
+REPLACED = "-replaced"  # ends the name of a folder that is being replaced (folders.py)
+LOCK = ".lock"  # in a folder of `one_writer`
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
 def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
     """An unfinished file or folder beside `path`, and the handle that locks it.
 
-    Until it is locked, another writer may remove it as a leftover; then another one is made.
+    Until it is locked, another writer may remove it as a leftover; then a new one is made.
     """
     while True:
         unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
@@ -65,7 +65,7 @@ def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int
 
 @contextmanager
 def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, for what is needed on the way; it is always removed."""
+    """Yield an empty folder beside `path`, which is removed after the block."""
     with temporary(path, partial(Path.mkdir, mode=mode)) as folder:
         yield folder
         remove(folder)
@@ -104,10 +104,10 @@ def restore(replaced: Path, path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
-    """Wait until no other process has locked `folder`, and lock it in the block.
+    """Lock `folder` in the block, which gets whether it has the lock.
 
-    Without `wait` the block begins at once, and gets whether it has the lock. No file remains, and
-    a folder that can't be written to can be locked.
+    With `wait` it begins when no other process has the lock. No file is written, so a folder that
+    can only be read can be locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -121,7 +121,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
 
 
 def take_lock(handle: int, wait: bool) -> bool:
-    """Whether this process has the lock of an open file or folder, until the handle is closed."""
+    """Whether this process gets the lock of an open file or folder, until that is closed."""
     try:
         return lock_descriptor(handle, blocking=wait)
     except OSError:  # not every file system has locks
@@ -129,7 +129,7 @@ def take_lock(handle: int, wait: bool) -> bool:
 
 
 def is_abandoned(handle: int) -> bool:
-    """Whether the writer of an open file or folder is dead; then it is locked.
+    """Whether the writer of an open file or folder is dead; if so, this process locks it.
 
     On a file system without locks nobody knows, and the file stays.
     """
@@ -141,9 +141,9 @@ def is_abandoned(handle: int) -> bool:
 
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Create `folder` if it does not exist, and refuse other processes that want to write into it.
+    """Create `folder` and refuse other writers of it in the block, for hours of work.
 
-    This is for hours of work, in which others may read the folder. An empty one is removed.
+    Others may read it. If it stays empty, it is removed.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder")

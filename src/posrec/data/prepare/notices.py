@@ -79,7 +79,7 @@ def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
 
 
 def days_apart(days: Mapping[int, int], today: int) -> list[int]:
-    """The possible days that a year without clicks separates from the days with most clicks."""
+    """Possible days that a year without clicks separates from the days with most clicks."""
     stretches: list[list[int]] = []
     previous = None
     for day in sorted(day for day in days if YEAR_1990 <= day <= today + 1):
@@ -111,8 +111,8 @@ def measure(
 ) -> Measured:
     """Measure sessions that are yet to be split after `gap`.
 
-    Sessions of more than `max_clicks`, which will be dropped, are not counted as busy. `clicks` are
-    those of `grouped` before they were grouped, with the ids of their sessions.
+    Sessions of more than `max_clicks` will be dropped, so they don't count as busy. `clicks` are
+    those before they were `grouped`, with the ids of their sessions.
     """
     split = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
     begins, lengths = steps.session_rows(split)
@@ -160,7 +160,7 @@ def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
 def session_warnings(
     parts: Sequence[Measured], gap: int | None, columns: Sequence[str]
 ) -> Iterator[str]:
-    """`columns` are those of the session, if they were named."""
+    """Warnings about long sessions and bots; `columns` are those of the session, if named."""
     sessions = sum(part.sessions for part in parts)
     lasting = sum(part.lasting for part in parts)
     if gap is None and lasting > LASTING_SHARE * sessions:

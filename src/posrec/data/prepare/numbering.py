@@ -28,8 +28,8 @@ def write_clicks(
 ) -> tuple[Vocabulary, int | None]:
     """Number the items in order of appearance, those of training first, and write the clicks.
 
-    With `all_items` the other items of the items file come next, and those of the test part alone
-    last. Returns the vocabulary and, with `all_items`, how many items can be recommended.
+    With `all_items` the other items of the items file come before those of the test part alone.
+    Returns the vocabulary and, with `all_items`, how many items can be recommended.
     """
     train, test = split
     if test is None:
@@ -58,7 +58,6 @@ def write_clicks(
 
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:
-    """The items of the clicks, each once."""
     items: list[pl.Series] = clicks.collect(
         lambda frame: frame["item"].unique(maintain_order=True), "Numbering items"
     )
@@ -68,7 +67,7 @@ def items_by_appearance(clicks: ClickParts) -> pl.Series:
 def arrays_of(
     split: str, clicks: ClickParts, numbers: Numbers, kinds: Sequence[str]
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """The arrays of `split`, train or test, a piece for each part of the clicks."""
+    """The arrays of train or test, a piece for each part of the clicks."""
     yield {f"{split}_offsets": np.zeros(1, dtype=np.int64)}
     before = 0
     targets = 0

@@ -1,16 +1,15 @@
 """PrepareOptions: the options of `posrec prepare`, built once by the command and by Python alike.
 
-options = PrepareOptions.parse(format="csv", gap="30m", min_support=3)
-prepare_folder("clicks.csv", Path("shop"), options, progress)
+>>> PrepareOptions.parse(format="csv", gap="30m").recipe_options.gap
+1800000
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
-from posrec.config import declarations, parse, parse_duration, setting
-from posrec.data.arrays import WITHOUT_TIMES
+from posrec.config import declarations, parse_duration, setting, split_settings
 from posrec.data.prepare.steps import DAY, SECOND
 from posrec.data.source.readers.options import (
     LogOptions,
@@ -21,22 +20,13 @@ from posrec.data.source.readers.options import (
 from posrec.errors import InputError
 from posrec.io.executor import LOCAL
 
-Options = TypeVar("Options", LogOptions, "RecipeOptions")
-
 MAX_DAYS = 1_000_000
-RECIPE_NAMES = ("paper", "clean")
-GIVEN = "given"  # the recipe that keeps an existing split
-CLEAN_ONLY = (
-    "drop_duplicates",
-    "max_session_clicks",
-    "drop_repeats",
-    "max_length",
-    "test_share",
-)
-# How the field prepares its two datasets, by their formats.
-PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "yoochoose": {"test_days": 1, "by_time": False, "resolution": SECOND},
-    "diginetica": {"test_days": 7, "by_time": True, "resolution": DAY},
+SET_BY_FORMAT = ("by_time", "resolution")
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "gap": parse_duration,
+    "events": split_commas,
+    "target_events": split_commas,
+    "event_weights": parse_weights,
 }
 
 
@@ -118,31 +108,24 @@ class PrepareOptions:
 
 def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
     """Parse and check the options of the log and of the recipe. Every value may be text."""
-    kinds = {**get_type_hints(LogOptions), **get_type_hints(RecipeOptions)}
-    set_by_format = {"by_time", "resolution"}
-    names = sorted(kinds.keys() - set_by_format)
+    fields_of_both = (*fields(LogOptions), *fields(RecipeOptions))
+    names = {field.name for field in fields_of_both} - {*SET_BY_FORMAT}
     if unknown := sorted(options.keys() - names):
         raise TypeError(
-            f"prepare() has no option {unknown[0]!r}; it has {', '.join(names)}"
+            f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(names))}"
         )
-    values = {}
-    for name, value in options.items():
-        if value is None:
-            continue
-        if isinstance(value, str) and name in PARSERS:
-            value = PARSERS[name](value)
-        elif name == "fraction":
-            value = parse_fraction(value)
-        values[name] = parse(name, value, kinds[name])
-    recipe_options = choose(RecipeOptions, values)
+    values = {name: value for name, value in options.items() if value is not None}
+    if "fraction" in values:
+        values["fraction"] = parse_fraction(values["fraction"])
+    for name, parse in PARSERS.items():
+        if isinstance(values.get(name), str):
+            values[name] = parse(values[name])
+    log_options, recipe_options = split_settings(values, LogOptions(), RecipeOptions())
+    # Both have this option, and `split_settings` gives it to the first.
+    duplicates = log_options.drop_duplicates
+    recipe_options = replace(recipe_options, drop_duplicates=duplicates)
     recipe_options.check()
-    return choose(LogOptions, values), recipe_options
-
-
-def choose(dataclass: type[Options], values: dict[str, Any]) -> Options:
-    """A dataclass made of those values that it has a field for."""
-    names = {field.name for field in fields(dataclass)} & values.keys()
-    return dataclass(**{name: values[name] for name in names})
+    return log_options, recipe_options
 
 
 def parse_fraction(value: str | float) -> Fraction:
@@ -152,56 +135,3 @@ def parse_fraction(value: str | float) -> Fraction:
         raise InputError(
             f"--fraction {value!r} is not a fraction; write e.g. 1/64 or 0.25"
         ) from None
-
-
-PARSERS: dict[str, Callable[[str], Any]] = {
-    "gap": parse_duration,
-    "fraction": parse_fraction,
-    "events": split_commas,
-    "target_events": split_commas,
-    "event_weights": parse_weights,
-}
-
-
-def resolve_recipe(
-    options: PrepareOptions, format: str, has_test: bool
-) -> PrepareOptions:
-    """The options with the recipe that the format has if none was named, and its defaults.
-
-    `has_test` says that the log is the training part of an existing split.
-    """
-    if has_test:
-        if not options.keeps_split:
-            raise InputError(
-                "--test names an existing split, which is kept as it is; "
-                "of the recipe only --min-length can be set"
-            )
-        return replace(options, recipe=GIVEN)
-    recipe_options = options.recipe_options
-    if recipe_options.test_days is not None and format in WITHOUT_TIMES:
-        raise InputError(
-            f"--test-days needs times, and a log of the format {format} has none; "
-            "use --test-share"
-        )
-    recipe = options.recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
-    if recipe not in RECIPE_NAMES:
-        raise InputError(
-            f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPE_NAMES)}"
-        )
-    if recipe == "paper":
-        recipe_options = paper_options(recipe_options, format)
-    return replace(options, recipe=recipe, recipe_options=recipe_options)
-
-
-def paper_options(options: RecipeOptions, format: str) -> RecipeOptions:
-    for name in CLEAN_ONLY:
-        if getattr(options, name) != getattr(RecipeOptions, name):
-            raise InputError(
-                f"{option_name(name)} is an option of --recipe clean, not of --recipe paper"
-            )
-    defaults = dict(PAPER_DEFAULTS.get(format, {"test_days": 1}))
-    if options.no_test:
-        defaults["test_days"] = None
-    elif options.test_days is not None:
-        defaults["test_days"] = options.test_days
-    return replace(options, **defaults)

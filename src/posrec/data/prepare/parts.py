@@ -2,8 +2,7 @@
 
 A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the
 parts. What depends on the whole log is reduced from small results of every part. A log that fits
-into memory is one part; a larger one has many, in files, and an executor works on them
-(io/executor.py).
+into memory is one part; a larger one has many, in files.
 """
 
 import secrets
@@ -23,15 +22,13 @@ from posrec.data.prepare import steps
 from posrec.io.executor import Executor, ThisProcess
 from posrec.progress import Progress, SilentProgress
 
-# Sessions of a part that are looked at to choose the moments between parts that follow in time.
-SAMPLED_SESSIONS = 1000
+SAMPLED_SESSIONS = 1000  # of a part, from which the moments between parts are chosen
 
 Step = Callable[..., pl.DataFrame]
 # A part's clicks and its number -> one frame or several.
 Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
-ItemCounts = npt.NDArray[np.int64]
-Moments = npt.NDArray[np.int64]  # [moments] dates or times of first clicks, in order
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,12 @@ class InMemory:
         return self.frame
 
     def remove(self) -> None:
-        """The memory is free with the last reference."""
+        """The last reference to the frame frees its memory."""
 
 
 @dataclass(frozen=True)
 class InFiles:
-    """The clicks of these files, one after the other; sessions are numbered again."""
+    """The clicks of several files; their sessions are numbered again."""
 
     files: tuple[Path, ...]
 
@@ -71,7 +68,7 @@ Part = InMemory | InFiles  # whole sessions of a log, wherever they are
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> Path:
-    """Write a file whole or not at all; a task that is run again writes the same."""
+    """Write a file whole or not at all: its task may die, and is run again."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     frame.write_ipc(unfinished, compat_level=pl.CompatLevel.newest())
     return unfinished.rename(path)
@@ -106,29 +103,20 @@ class Workplace:
         return self.parts == 1
 
     def new_folder(self) -> Path:
-        """An empty folder."""
         folder = self.folder / f"{next(self.numbers):03d}"
         folder.mkdir()
         return folder
 
     def run(
-        self,
-        function: Callable[[Any], Any],
-        inputs: Sequence[Any],
-        work: str,
-        in_order: bool = False,
-    ) -> Iterator[tuple[Any, Any]]:
-        """Each input and `function(input)`, as they finish; `work` names the progress bar."""
-        progress = None if self.in_memory else self.progress
-        return self.executor.run(
-            function, inputs, work=work, in_order=in_order, progress=progress
-        )
-
-    def run_all(
         self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str
-    ) -> list[Any]:
-        """`function(input)` of every input, in their order."""
-        return [result for _, result in self.run(function, inputs, work, in_order=True)]
+    ) -> Iterator[Any]:
+        """`function(input)` of every input, in order; `work` names the progress bar."""
+        progress = None if self.in_memory else self.progress
+        results = self.executor.run(
+            function, inputs, work=work, in_order=True, progress=progress
+        )
+        for _, result in results:
+            yield result
 
 
 @dataclass(frozen=True)
@@ -137,7 +125,7 @@ class Counts:
 
     clicks: int
     sessions: int
-    items: ItemCounts
+    items: Numbers
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -150,8 +138,8 @@ class Counts:
 class ClickParts:
     """Clicks of a log whose items are 0 ... items - 1.
 
-    A change makes a new object and removes the files of the old one. `counts`, of all parts, and
-    `sizes`, the clicks and sessions of each, are known once sessions are grouped.
+    A change makes a new object and removes the files of the old one. It counts the clicks of all
+    parts (`counts`), and the clicks and sessions of each (`sizes`).
     """
 
     def __init__(self, workplace: Workplace, items: int, parts: Sequence[Part]) -> None:
@@ -165,7 +153,7 @@ class ClickParts:
     def map(
         self, *changes: Step, work: str = "Filtering", measure: Measure | None = None
     ) -> "ClickParts":
-        """Apply steps to every part. `measure` gets a part before and after, for `measured`."""
+        """Apply steps to every part; `measured` is what `measure(before, after)` returns."""
 
         def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
             for step in changes:
@@ -174,35 +162,24 @@ class ClickParts:
 
         return self.change(change, 1, work, measure)[0]
 
-    def map_each(self, step: Step, arguments: Sequence[Any]) -> "ClickParts":
-        """Apply a step with an argument of its own for each part."""
-
-        def change(clicks: pl.DataFrame, number: int) -> list[pl.DataFrame]:
-            return [step(clicks, arguments[number])]
-
-        return self.change(change, 1, "Filtering")[0]
-
     def split(self, step: Callable[..., Any]) -> "tuple[ClickParts, ClickParts]":
-        """Split every part into two, by a step that returns two frames."""
         train, test = self.change(lambda clicks, _: step(clicks), 2, "Splitting")
         return train, test
 
     def change(
         self, change: Change, outputs: int, work: str, measure: Measure | None = None
     ) -> "list[ClickParts]":
-        """Every part becomes one in each of the outputs, which are counted."""
+        """Every part becomes one in each of the outputs."""
         folder = None if self.workplace.in_memory else self.workplace.new_folder()
         task = partial(change_part, change, measure, self.items, folder)
+        results = self.workplace.run(task, list(enumerate(self.parts)), work)
         changed = [
             ClickParts(self.workplace, self.items, self.parts) for _ in range(outputs)
         ]
-        numbered = list(enumerate(self.parts))
-        for (number, old), (results, measured) in self.workplace.run(
-            task, numbered, work
-        ):
-            old.remove()
-            for clicks, (new, counts) in zip(changed, results, strict=True):
-                clicks.parts[number] = new
+        for number, (new_parts, measured) in enumerate(results):
+            self.parts[number].remove()
+            for clicks, (part, counts) in zip(changed, new_parts, strict=True):
+                clicks.parts[number] = part
                 clicks.sizes[number] = (counts.clicks, counts.sessions)
                 clicks.counts += counts
                 clicks.measured[number] = measured
@@ -213,9 +190,11 @@ class ClickParts:
         self, function: Callable[[pl.DataFrame], Any], work: str = "Counting"
     ) -> list[Any]:
         """A small result of every part, in order."""
-        return self.workplace.run_all(
-            lambda part: function(part.load()), self.parts, work
-        )
+
+        def task(part: Part) -> Any:
+            return function(part.load())
+
+        return list(self.workplace.run(task, self.parts, work))
 
     def frames(self, work: str) -> Iterator[pl.DataFrame]:
         """Every part in order, in this process."""
@@ -224,30 +203,26 @@ class ClickParts:
             yield part.load()
 
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
-        """Sort sessions by their `date`, or by their first click.
-
-        Parts hold sessions by the hash of their id. Each is cut at the same moments, the pieces
-        between two moments become a new part, and that is sorted: then the parts follow each other
-        in time.
-        """
+        """Sort sessions by their `date`, or by their first click."""
         clicks = self if self.workplace.in_memory else self.cut_by_time(by_date)
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
 
     def cut_by_time(self, by_date: bool) -> "ClickParts":
-        """Parts that follow each other in time, with their sessions in no particular order."""
+        """Parts that follow each other in time.
+
+        Parts hold sessions by the hash of their id. Each is cut at the same moments, and the pieces
+        between two moments become a new part.
+        """
         samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
         moments = choose_moments(np.concatenate(samples), self.workplace.parts)
         cut = partial(cut_part, moments, by_date, self.workplace.new_folder())
-        numbered = list(enumerate(self.parts))
-        pieces: dict[int, dict[int, Path]] = {}
-        for (number, part), files in self.workplace.run(cut, numbered, "Cutting"):
+        files: defaultdict[int, list[Path]] = defaultdict(list)
+        pieces = self.workplace.run(cut, list(enumerate(self.parts)), "Cutting")
+        for part, pieces_of_part in zip(self.parts, pieces, strict=True):
             part.remove()
-            pieces[number] = files
-        by_range: defaultdict[int, list[Path]] = defaultdict(list)
-        for _, files in sorted(pieces.items()):
-            for range_number, path in files.items():
-                by_range[range_number].append(path)
-        parts = [InFiles(tuple(files)) for _, files in sorted(by_range.items())]
+            for range_number, path in pieces_of_part.items():
+                files[range_number].append(path)
+        parts = [InFiles(tuple(paths)) for _, paths in sorted(files.items())]
         return ClickParts(self.workplace, self.items, parts)
 
 
@@ -258,7 +233,7 @@ def change_part(
     folder: Path | None,
     numbered: tuple[int, Part],
 ) -> tuple[list[tuple[Part, Counts]], Any]:
-    """The task of a change: a part becomes one or several others, and is measured."""
+    """The task of a change: the new parts, and what was measured."""
     number, part = numbered
     clicks = part.load()
     frames = change(clicks, number)
@@ -276,8 +251,8 @@ def change_part(
     return results, measured
 
 
-def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:
-    """[samples, 2] the keys of some sessions, in order, and the clicks since the one before."""
+def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> Numbers:
+    """[samples, 2] the keys of some sessions, in order, and the clicks up to each."""
     keys, _, lengths = steps.session_keys(clicks, by_date)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
@@ -286,19 +261,19 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64
     return np.stack([keys[order[chosen]], np.diff(before[chosen], prepend=0)], axis=1)
 
 
-def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
-    """Moments that cut the samples into ranges with about equally many clicks."""
+def choose_moments(samples: Numbers, ranges: int) -> Numbers:
+    """Dates or times of first clicks that cut the samples into ranges of about equal clicks."""
     if not len(samples):
         return samples[:, 0]
     keys, clicks = samples[np.argsort(samples[:, 0])].T
     before = np.cumsum(clicks)
     limits = np.arange(1, ranges) * before[-1] // ranges
-    moments: Moments = np.unique(keys[np.searchsorted(before, limits)])
+    moments: Numbers = np.unique(keys[np.searchsorted(before, limits)])
     return moments
 
 
 def cut_part(
-    moments: Moments, by_date: bool, folder: Path, numbered: tuple[int, Part]
+    moments: Numbers, by_date: bool, folder: Path, numbered: tuple[int, Part]
 ) -> dict[int, Path]:
     """The files of a part's sessions from each moment on, up to the next."""
     number, part = numbered

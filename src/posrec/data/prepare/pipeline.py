@@ -1,7 +1,7 @@
 """From a raw log to a prepared dataset: read it, apply a recipe, number the items, write them."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,15 +20,18 @@ from posrec.data.prepare.notices import (
     session_warnings,
 )
 from posrec.data.prepare.numbering import write_clicks
-from posrec.data.prepare.options import (
-    GIVEN,
-    PrepareOptions,
-    RecipeOptions,
-    resolve_recipe,
-)
+from posrec.data.prepare.options import PrepareOptions, RecipeOptions
 from posrec.data.prepare.parts import ClickParts
 from posrec.data.prepare.reading import ReadLogs, read_logs
-from posrec.data.prepare.recipes import RECIPES, Split, StepLog, keep_split
+from posrec.data.prepare.recipes import (
+    GIVEN,
+    GROUPING,
+    RECIPES,
+    Split,
+    StepLog,
+    choose_recipe,
+    keep_split,
+)
 from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, ClickLog, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
 
 DEFAULT_GAP = "30m"
-GROUPING = "Grouping sessions"
 
 
 def prepare(
@@ -170,27 +172,13 @@ def open_logs(
             yield [log, test_log]
 
 
-def choose_recipe(
-    options: PrepareOptions, logs: Sequence[ClickLog], progress: Progress
-) -> PrepareOptions:
-    chosen = resolve_recipe(options, logs[0].format, has_test=len(logs) == 2)
-    if logs[0].concluded and options.recipe is None and chosen.recipe == "paper":
-        progress.message(
-            "recipe paper, as published (pass --recipe clean for a log of your own)"
-        )
-    return chosen
-
-
 def with_default_gap(
     options: PrepareOptions, read: ReadLogs, progress: Progress
 ) -> PrepareOptions:
     """The options with a gap where clicks of users have to be split into sessions."""
     recipe_options = options.recipe_options
-    if (
-        options.recipe == GIVEN
-        or recipe_options.gap is not None
-        or not read.parsed[0].by_user
-    ):
+    is_given = options.recipe == GIVEN
+    if is_given or recipe_options.gap is not None or not read.parsed[0].by_user:
         return options
     progress.message(
         f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)"
@@ -203,10 +191,8 @@ def apply_recipe(options: PrepareOptions, read: ReadLogs, step_log: StepLog) -> 
     """The clicks to train on and to test on."""
     recipe_options = options.recipe_options
     if options.recipe != GIVEN:
-        (clicks,) = read.clicks
-        columns = as_tuple(read.logs[0].options.session_column)
-        clicks = group_into_sessions(clicks, columns, recipe_options, step_log)
         assert options.recipe is not None  # `choose_recipe` has named one
+        clicks = group_into_sessions(read, recipe_options, step_log)
         return RECIPES[options.recipe](clicks, recipe_options, step_log)
     for log, parsed in zip(read.logs, read.parsed, strict=True):
         if parsed.by_user:
@@ -214,24 +200,19 @@ def apply_recipe(options: PrepareOptions, read: ReadLogs, step_log: StepLog) -> 
                 f"{log.name} is a log of users, and --test is for logs of sessions; "
                 "leave --test out and use --gap"
             )
-    train, test = (
-        clicks.map(steps.group_sessions, work=GROUPING) for clicks in read.clicks
-    )
-    return keep_split(train, test, recipe_options, step_log)
+    return keep_split(*read.clicks, recipe_options, step_log)
 
 
 def group_into_sessions(
-    clicks: ClickParts,
-    session_columns: Sequence[str],
-    options: RecipeOptions,
-    step_log: StepLog,
+    read: ReadLogs, options: RecipeOptions, step_log: StepLog
 ) -> ClickParts:
-    """The clicks grouped by session; those of users are split into sessions first."""
+    """The clicks grouped by session; those of users are split into sessions."""
     gap = options.gap
     group = partial(steps.group_sessions, by_time=options.by_time or gap is not None)
     measured = partial(measure, gap=gap, max_clicks=options.max_session_clicks)
-    clicks = clicks.map(group, work=GROUPING, measure=measured)
-    step_log.warn(session_warnings(clicks.measured, gap, session_columns))
+    clicks = read.clicks[0].map(group, work=GROUPING, measure=measured)
+    columns = as_tuple(read.logs[0].options.session_column)
+    step_log.warn(session_warnings(clicks.measured, gap, columns))
     step_log.record("read", clicks)
     if gap is not None:
         clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))

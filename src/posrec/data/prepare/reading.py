@@ -39,7 +39,7 @@ NUMBERS = "numbers.npz"
 
 @dataclass(frozen=True)
 class ReadLogs:
-    """What was read: of the log, and of the test log if there is an existing split."""
+    """What was read: of a log, or of the training and the test log of an existing split."""
 
     logs: Sequence[ClickLog]
     parsed: Sequence[ParsedLog]
@@ -48,7 +48,7 @@ class ReadLogs:
 
 
 class PieceStore(ClickStore):
-    """Writes clicks whenever there are `max_buffered`; `files` are those of each part."""
+    """Writes clicks whenever there are `max_buffered`, to the `files` of each part."""
 
     def __init__(self, folder: Path, parts: int, max_buffered: int) -> None:
         super().__init__(ItemIds(), folder)
@@ -88,10 +88,7 @@ class PieceStore(ClickStore):
 
 @dataclass(frozen=True)
 class Pieces(InFiles):
-    """The clicks of one part, in the order of the log.
-
-    A folder holds what was read together; with it, the numbers of its first row and its items.
-    """
+    """The clicks of one part, in the order of the log. A folder holds what was read together."""
 
     def load(self) -> pl.DataFrame:
         frames = []
@@ -108,7 +105,6 @@ class Pieces(InFiles):
 def read_logs(
     logs: Sequence[ClickLog], workplace: Workplace, progress: Progress
 ) -> ReadLogs:
-    """Read the logs, which share their items, and report on them."""
     items = ItemIds()
     read = [read_log(log, items, workplace, progress) for log in logs]
     parsed = [parsed_log for parsed_log, _ in read]
@@ -130,8 +126,7 @@ def read_log(
         read = partial(read_files, log, folder, workplace.parts, workplace.max_buffered)
         groups = file_groups(log) if workplace.executor.cpus > 1 else []
         if len(groups) > 1:
-            time_unit = log.options.time_unit
-            results = read_by_tasks(read, groups, workplace, time_unit, progress)
+            results = read_by_tasks(read, groups, workplace, progress)
         else:
             results = [read((0, log.files), progress=progress)]
         parsed, parts = join(results, items)
@@ -161,7 +156,7 @@ def file_groups(log: ClickLog) -> list[list[File]]:
 @dataclass(frozen=True)
 class ReadFiles:
     folder: Path
-    pieces: Mapping[int, list[Path]]
+    pieces: Mapping[int, list[Path]]  # the files of each part
     parsed: ParsedLog
     messages: Sequence[str]
 
@@ -204,26 +199,19 @@ def read_by_tasks(
     read: "partial[ReadFiles]",
     groups: list[list[File]],
     workplace: Workplace,
-    time_unit: str | None,
     progress: Progress,
 ) -> list[ReadFiles]:
-    """Read each group of files in a task of its own; `time_unit` is that of --time-unit."""
+    """Read each group of files in a task of its own."""
     numbered = list(enumerate(groups))
-    results: list[ReadFiles] = workplace.run_all(read, numbered, "Reading")
+    results: list[ReadFiles] = list(workplace.run(read, numbered, "Reading"))
+    # The unit of times is guessed from the first of the whole log; files that begin differently
+    # are read again.
     units = [result.parsed.time_unit for result in results]
     first = next((unit for unit in units if unit is not None), None)
-    if time_unit is None and first is not None:
-        # The unit of numbers is guessed from the first of the whole log; a file that begins
-        # differently is read again.
-        wrong = [
-            (number, files)
-            for number, files in numbered
-            if units[number] not in (first, None)
-        ]
-        read_again = partial(read, time_unit=first)
-        again = workplace.run_all(read_again, wrong, "Reading")
-        for (number, _), result in zip(wrong, again, strict=True):
-            results[number] = result
+    wrong = [group for group in numbered if units[group[0]] not in (first, None)]
+    again = workplace.run(partial(read, time_unit=first), wrong, "Reading")
+    for (number, _), result in zip(wrong, again, strict=True):
+        results[number] = result
     # What is the same for several files is reported once, of the first.
     reported = set()
     for result in results:
@@ -238,7 +226,6 @@ def read_by_tasks(
 def join(
     results: Sequence[ReadFiles], items: ItemIds
 ) -> tuple[ParsedLog, Sequence[Part]]:
-    """One log of what was read of its files."""
     files: defaultdict[int, list[Path]] = defaultdict(list)
     parsed = results[0].parsed
     first_row = 0

@@ -1,17 +1,37 @@
 """Recipes: lists of steps from grouped clicks to a training and a test part, counted after each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare import steps
-from posrec.data.prepare.options import RecipeOptions
+from posrec.data.prepare.options import PrepareOptions, RecipeOptions
 from posrec.data.prepare.parts import ClickParts
+from posrec.data.source.log import ClickLog
+from posrec.data.source.readers.options import option_name
 from posrec.errors import InputError, plural
 from posrec.progress import Progress
+
+GROUPING = "Grouping sessions"
+GIVEN = "given"  # the recipe that keeps an existing split
+CLEAN_ONLY = (
+    "drop_duplicates",
+    "max_session_clicks",
+    "drop_repeats",
+    "max_length",
+    "test_share",
+)
+# How the field prepares its two datasets, by their formats.
+PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "yoochoose": {"by_time": False},
+    "diginetica": {"test_days": 7, "resolution": steps.DAY},
+}
 
 
 class StepLog:
@@ -60,8 +80,7 @@ Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --
 
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """SR-GNN's preprocessing, which the paper follows: each filter runs once, a session's date is
-    that of its last-read click, and sessions exactly on the boundary of the split are lost."""
+    """SR-GNN's preprocessing: each filter runs once, and sessions on the boundary are lost."""
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
     date_sessions = partial(steps.date_sessions, resolution=options.resolution)
     clicks = clicks.map(date_sessions, drop_short)
@@ -112,6 +131,8 @@ def keep_split(
     train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog
 ) -> Split:
     """An existing split is kept as it is, in order of time, with test items unknown in training."""
+    train = train.map(steps.group_sessions, work=GROUPING)
+    test = test.map(steps.group_sessions, work=GROUPING)
     log.record("read", train, test)
     drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
     train = train.sort_sessions().map(drop_short)
@@ -134,10 +155,9 @@ def drop_until_stable(
 
 
 def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
-    """When the test part begins: with the latest `share` of the sessions, or `days` before the end.
+    """When the test part begins, of clicks that are sorted by first click.
 
-    The clicks are sorted by first click. A session exactly `days` before the last is not in the
-    test part: if times are dates, the last `days` dates are.
+    A session exactly `days` before the last is not in it: if times are dates, it has `days` dates.
     """
     sessions = clicks.counts.sessions
     from_end = 1 if days is not None else max(1, round(share * sessions))
@@ -150,15 +170,17 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
 
 
 def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
-    """The clicks are sorted by time."""
-    # A session of n clicks gives n - 1 samples.
-    samples = np.array(
-        [in_clicks - in_sessions for in_clicks, in_sessions in clicks.sizes]
-    )
+    # A session of n clicks gives n - 1 samples. The parts are in order of time.
+    sizes = np.array(clicks.sizes)
+    samples = sizes[:, 0] - sizes[:, 1]
     later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
     total = int(int(samples.sum()) * fraction)
-    samples_of_part = [max(0, total - int(after)) for after in later]
-    return clicks.map_each(steps.keep_latest_samples, samples_of_part)
+    counts = [max(0, total - int(after)) for after in later]
+
+    def keep_latest(frame: pl.DataFrame, number: int) -> list[pl.DataFrame]:
+        return [steps.keep_latest_samples(frame, counts[number])]
+
+    return clicks.change(keep_latest, 1, "Filtering")[0]
 
 
 def finish_split(
@@ -178,3 +200,47 @@ def finish_split(
 
 
 RECIPES = {"paper": paper, "clean": clean}
+
+
+def choose_recipe(
+    options: PrepareOptions, logs: Sequence[ClickLog], progress: Progress
+) -> PrepareOptions:
+    """The options with a recipe, by default the format's own, and its settings."""
+    format = logs[0].format
+    if len(logs) == 2:
+        if not options.keeps_split:
+            raise InputError(
+                "--test names an existing split, which is kept as it is; "
+                "of the recipe only --min-length can be set"
+            )
+        return replace(options, recipe=GIVEN)
+    recipe_options = options.recipe_options
+    if recipe_options.test_days is not None and format in WITHOUT_TIMES:
+        raise InputError(
+            f"--test-days needs times, and a log of the format {format} has none; "
+            "use --test-share"
+        )
+    recipe = options.recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
+    if logs[0].concluded and options.recipe is None and recipe == "paper":
+        progress.message(
+            "recipe paper, as published (pass --recipe clean for a log of your own)"
+        )
+    if recipe not in RECIPES:
+        raise InputError(
+            f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPES)}"
+        )
+    if recipe == "paper":
+        recipe_options = paper_options(recipe_options, format)
+    return replace(options, recipe=recipe, recipe_options=recipe_options)
+
+
+def paper_options(options: RecipeOptions, format: str) -> RecipeOptions:
+    for name in CLEAN_ONLY:
+        if getattr(options, name) != getattr(RecipeOptions, name):
+            raise InputError(
+                f"{option_name(name)} is an option of --recipe clean, not of --recipe paper"
+            )
+    defaults = {"test_days": 1, **PAPER_DEFAULTS.get(format, {})}
+    if options.no_test or options.test_days is not None:
+        defaults["test_days"] = options.test_days
+    return replace(options, **defaults)

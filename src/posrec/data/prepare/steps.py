@@ -14,16 +14,12 @@ import polars as pl
 SECOND = 1000
 DAY = 86_400_000
 
-# The columns of a frame beside session, item and time, and the steps that need them:
-#   weight, target   if options ask for them
-#   day              the click's day, if `time` counts from the session's beginning (Diginetica), up
-#                    to `group_sessions`
-#   first_row        the row of the log in which the session (or its user) appears first, if the log
-#                    has several parts
-#   by_user          whether it is a click of a user and not yet of a session, if a log has both, up
-#                    to `cut_at_inactivity`
-#   kind             a number for the kind of event, up to `drop_duplicates`
-#   date             the date of the session, from `date_sessions` to the split
+# Columns that a frame may have beside session, item and time, and weight and target:
+#   day         up to `group_sessions`, if `time` counts from the session's beginning (Diginetica)
+#   first_row   where the session (or its user) appears first, if the log has several parts
+#   by_user     up to `cut_at_inactivity`, whether a click has a user and no session yet
+#   kind        up to `drop_duplicates`, a number for the kind of event
+#   date        from `date_sessions` to the split, the date of the session
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -65,8 +61,7 @@ def first_rows(ids: pl.Series) -> Codes:
 
 
 def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
-    """`time`, counted from the session's beginning, becomes a moment of the `day` of its last-read
-    click: the latest click is at the end of that day."""
+    """Date a session whose `time` counts from its beginning: it ends with its last-read `day`."""
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     until_latest = pl.col("time").max().over("session") - pl.col("time")
     return clicks.with_columns(time=end_of_day - until_latest).drop("day")
@@ -84,7 +79,7 @@ def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
 
 
 def drop_duplicates(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop an event of the same session, item and `kind` as one at most a second before it."""
+    """Drop an event that repeats session, item and `kind` of one at most a second before."""
     same = [name for name in ("session", "item", "kind") if name in clicks.columns]
     since = pl.col("time") - pl.col("time").shift().over(same)
     return clicks.filter((since > SECOND).fill_null(True)).drop("kind", strict=False)
@@ -122,7 +117,7 @@ def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFra
 
 
 def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
-    """Keep the clicks on items of which `chosen [items]` is true."""
+    """Keep the clicks on items for which `chosen [items]` is true."""
     if chosen.all():
         return clicks
     is_chosen = chosen[clicks["item"].to_numpy()]
@@ -130,14 +125,14 @@ def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
 
 
 def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:
-    """[sessions] the earliest and the latest of the times of each session."""
+    """[sessions] the earliest and the latest time of each session."""
     if not len(begins):
         return times[:0], times[:0]
     return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
 def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
-    """Add `date`, that of the session's last click: a later step may drop that click."""
+    """Add the `date` of a session's last click, which a later step may drop."""
     begins, lengths = session_rows(clicks)
     dates = clicks["time"].to_numpy()[begins + lengths - 1] // resolution * resolution
     return clicks.with_columns(date=pl.Series(np.repeat(dates, lengths)))
@@ -146,7 +141,7 @@ def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
 def session_keys(
     clicks: pl.DataFrame, by_date: bool
 ) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
-    """[sessions] the date or first click to sort by, the first rows, and the lengths."""
+    """[sessions] the date or the first click, the row of first appearance, and the length."""
     begins, lengths = session_rows(clicks)
     if by_date:
         keys = clicks["date"].to_numpy()[begins]
@@ -202,10 +197,10 @@ def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
 
 
 def keep_latest_samples(clicks: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The latest `count` samples, as the field counts them.
+    """Keep the latest `count` samples, as the field counts them.
 
-    A session's n - 1 samples are listed longest prefix first. If the samples begin inside a
-    session, its longer prefixes are dropped, and with them the session's last clicks.
+    A session's samples are listed longest prefix first. If the kept ones begin inside a session,
+    its longer prefixes are dropped, and so its last clicks.
     """
     lengths = session_rows(clicks)[1].astype(np.int64)
     samples = lengths - 1

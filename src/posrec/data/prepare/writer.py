@@ -1,7 +1,4 @@
-"""DatasetWriter: a dataset written piece by piece, in a folder that gets its name when complete.
-
-It needs no polars: trainings write datasets too, on machines without it.
-"""
+"""DatasetWriter: a dataset written piece by piece. It needs no polars, as trainings use it too."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,7 +65,7 @@ class DatasetWriter:
         manifest: Mapping[str, Any],
         recommendable_items: int | None = None,
     ) -> dict[str, Any]:
-        """Write vocabulary, manifest and checksums; return the manifest with what was added."""
+        """Write vocabulary, manifest and checksums; return the whole manifest."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}
@@ -123,7 +120,6 @@ def save_dataset(
     manifest: Mapping[str, Any],
     recommendable_items: int | None = None,
 ) -> None:
-    """Write a prepared dataset from whole arrays."""
     with dataset_writer(folder) as writer:
         writer.append(arrays)
         writer.finish(vocabulary, manifest, recommendable_items)

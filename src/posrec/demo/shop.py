@@ -30,6 +30,8 @@ from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 
+Weights = npt.NDArray[np.float64]
+
 SEED = 2021
 SESSIONS = 40_000
 LONGEST = 20
@@ -47,10 +49,10 @@ CUTOFFS = (5, 10, 20)
 class Shop:
     """The fixed tables of the process; items are numbered as in the catalogue."""
 
-    popularity: npt.NDArray[np.float64]  # [items]
+    popularity: Weights  # [items]
     related: Numbers  # [lines, 3]
     companions: Numbers  # [items, 6] where the intention of a first item leads to
-    companion_weights: npt.NDArray[np.float64]  # [6]
+    companion_weights: Weights  # [6]
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
@@ -76,7 +78,7 @@ def behaviours(clicks: int) -> dict[str, float]:
     }
 
 
-def return_weights(clicks: int) -> npt.NDArray[np.float64]:
+def return_weights(clicks: int) -> Weights:
     """[clicks - 1] the probability of each position but the last; the first is twice as likely."""
     weights = np.ones(clicks - 1)
     weights[0] = 2

@@ -1,8 +1,10 @@
 """Executors: who does the tasks of a job, this process or the processes of a Ray cluster.
 
-with executor_of(engine, address) as executor:
-    for job, result in executor.run(run_job, jobs, work="Jobs"):
-        ...
+    with executor_of(engine, address) as executor:
+        for job, result in executor.run(run_job, jobs, work="Jobs"):
+            ...
+
+Ray runs a task again if its process or machine dies, so what it writes is whole or not there.
 """
 
 import os
@@ -21,7 +23,7 @@ from posrec.progress import Progress, SilentProgress
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
-# the values of --engine
+# The values of --engine.
 LOCAL = "local"
 RAY = "ray"
 ADDRESS = "RAY_ADDRESS"  # which Ray itself reads, and `ray job submit` sets
@@ -85,7 +87,6 @@ class Cluster:
         iteration is left early, the other tasks are cancelled.
 
         Args:
-            work: the name of the progress bar.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             in_order: yield the results in the order of the inputs, else as they finish.
         """
@@ -171,11 +172,10 @@ def call(shared: list[Any], task_input: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def loaded_function(reference: Any) -> Callable[[Any], Any]:
+def loaded_function(reference: Any) -> Any:
     import ray
 
-    function: Callable[[Any], Any] = ray.get(reference)
-    return function
+    return ray.get(reference)
 
 
 @contextmanager
@@ -228,11 +228,10 @@ def ray_cluster(
         options = {"address": address}
     try:
         ray.init(**options, log_to_driver=False, logging_level="ERROR")
-    except (
-        Exception
-    ) as error:  # a plain one if Ray's processes do not start within 30 seconds
+    # Ray raises a plain Exception if its own processes do not start within 30 seconds.
+    except Exception as error:
         if address is None:
-            ray.shutdown()  # those that have started
+            ray.shutdown()  # what has started
             raise RunFailed(
                 f"Ray can't start a cluster on this machine: {error}"
             ) from None

@@ -9,7 +9,7 @@ import ctypes
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -168,11 +168,6 @@ def read_checksums(folder: Path) -> dict[str, Checksum]:
     return checksums
 
 
-def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Write checksums.json for those of the files `names` that exist."""
-    save_checksums(folder, {}, names)
-
-
 @contextmanager
 def changing(folder: Path, *names: str) -> Iterator[None]:
     """Replace or add the files `names` of a finished folder in the block, which locks it.
@@ -187,16 +182,16 @@ def changing(folder: Path, *names: str) -> Iterator[None]:
         others = read_checksums(folder)
         for name in names:
             others.pop(name, None)
-        save_checksums(folder, others)
+        write_checksums(folder, (), others)
         yield
-        save_checksums(folder, others, names)
+        write_checksums(folder, names, others)
 
 
-def save_checksums(
-    folder: Path, checksums: dict[str, Checksum], names: Iterable[str] = ()
+def write_checksums(
+    folder: Path, names: Iterable[str], others: Mapping[str, Checksum] | None = None
 ) -> None:
-    """Write `checksums`, and those of the files `names` that exist."""
-    checksums = dict(checksums)
+    """Write checksums.json: of the files `names` that exist, and `others` that are known."""
+    checksums = dict(others or {})
     for path in (folder / name for name in names):
         if path.is_file():
             with path.open("rb") as file:

@@ -101,9 +101,9 @@ class Measured:
     sessions: int
     lasting: int  # sessions of more than a day
     longest: int  # milliseconds
-    busy: int = 0  # sessions with more clicks than a shopper makes
-    busy_clicks: int = 0
-    busiest: Visitors = ()
+    busy: int  # sessions with more clicks than a shopper makes
+    busy_clicks: int
+    busiest: Visitors
 
 
 def measure(
@@ -118,24 +118,20 @@ def measure(
     begins, lengths = steps.session_rows(split)
     first, last = steps.first_and_last(grouped["time"].to_numpy(), begins)
     durations = last - first
-    lasting = int((durations > steps.DAY).sum())
-    longest = int(durations.max(initial=0))
     busy = (lengths > MANY_CLICKS) | has_burst(split, lengths)
     if max_clicks is not None:
         busy &= lengths <= max_clicks
-    if not busy.any():
-        return Measured(len(lengths), lasting, longest)
     first_rows = grouped["session"].to_numpy()[begins[busy]]
     counts = lengths[busy].astype(np.int64)
     ids = clicks["session"].gather(first_rows).cast(pl.String)
     visitors = pl.DataFrame({"id": ids, "clicks": counts}).group_by("id").sum()
     return Measured(
-        len(lengths),
-        lasting,
-        longest,
-        len(counts),
-        int(counts.sum()),
-        busiest(visitors.rows()),
+        sessions=len(lengths),
+        lasting=int((durations > steps.DAY).sum()),
+        longest=int(durations.max(initial=0)),
+        busy=len(counts),
+        busy_clicks=int(counts.sum()),
+        busiest=busiest(visitors.rows()),
     )
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
+import polars as pl
+
 from posrec.config import declarations, parse_duration, setting, split_settings
-from posrec.data.prepare.steps import DAY, SECOND
+from posrec.data.prepare.steps import DAY, SECOND, drop_short_sessions
 from posrec.data.source.readers.options import (
     LogOptions,
     option_name,
@@ -51,6 +53,9 @@ class RecipeOptions:
     # Paper: sort the clicks of a session by time, or keep the order of the file.
     by_time: bool = True
     resolution: int = SECOND  # paper: milliseconds to which a session's date is rounded
+
+    def drop_short(self, clicks: pl.DataFrame) -> pl.DataFrame:
+        return drop_short_sessions(clicks, self.min_length)
 
     def check(self) -> None:
         """Refuse values outside the allowed range."""

@@ -6,11 +6,11 @@ into memory is one part; a larger one has many, in files.
 """
 
 import secrets
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +96,13 @@ class Workplace:
     max_buffered: int = 0  # clicks in memory while a log is read into files
     executor: Executor = field(default_factory=ThisProcess)
     progress: Progress = field(default_factory=SilentProgress)
-    numbers: "count[int]" = field(default_factory=count)
 
     @property
     def in_memory(self) -> bool:
         return self.parts == 1
 
     def new_folder(self) -> Path:
-        folder = self.folder / f"{next(self.numbers):03d}"
-        folder.mkdir()
-        return folder
+        return Path(tempfile.mkdtemp(dir=self.folder))
 
     def run(
         self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str

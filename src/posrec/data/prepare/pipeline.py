@@ -81,13 +81,11 @@ def prepare(
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: All other options of `posrec prepare`, as text or as values: `events=["view"]`.
 
-    >>> import tempfile
-    >>> import polars as pl
-    >>> clicks = {"session": [1, 1, 2, 2], "item": ["a", "b", "b", "a"], "time": [1, 2, 3, 4]}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     data = prepare(pl.DataFrame(clicks), out=f"{folder}/shop", min_support=1)
-    >>> data.train.sessions, data.test.sessions, data.vocabulary.ids
-    (1, 1, ['a', 'b'])
+    Returns:
+        The prepared dataset, as `posrec.load(out)` opens it.
+
+    Example:
+        `data = posrec.prepare("clicks.csv", out="shop", user_column="visitor", gap="30m")`
     """
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")

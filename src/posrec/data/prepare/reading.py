@@ -58,7 +58,6 @@ class PieceStore(ClickStore):
         self.files: defaultdict[int, list[Path]] = defaultdict(list)
         self.count = 0
         self.buffered = 0
-        self.written = 0
 
     def add(self, clicks: pl.DataFrame) -> None:
         end = self.count + len(clicks)
@@ -73,10 +72,9 @@ class PieceStore(ClickStore):
         clicks = self.take()
         part_of_session = pl.col("session").hash(HASH_SEED) % self.parts
         numbers = clicks.select(part_of_session.cast(pl.UInt32)).to_series()
-        pieces = write_pieces(clicks, numbers, self.folder, f"{self.written:05d}")
+        pieces = write_pieces(clicks, numbers, self.folder, f"{self.count:012d}")
         for number, path in pieces.items():
             self.files[number].append(path)
-        self.written += 1
         self.buffered = 0
 
     def close(self) -> None:

@@ -81,14 +81,13 @@ Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     """SR-GNN's preprocessing: each filter runs once, and sessions on the boundary are lost."""
-    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
     date_sessions = partial(steps.date_sessions, resolution=options.resolution)
-    clicks = clicks.map(date_sessions, drop_short)
+    clicks = clicks.map(date_sessions, options.drop_short)
     log.record(f"sessions under {options.min_length} clicks", clicks)
     frequent = clicks.counts.items >= options.min_support
     clicks = clicks.map(partial(steps.keep_items, chosen=frequent))
     log.record(f"items under {options.min_support} clicks", clicks)
-    clicks = clicks.map(drop_short)
+    clicks = clicks.map(options.drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
     clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
@@ -115,13 +114,13 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     if (maximum := options.max_length) is not None:
         clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=maximum))
         log.record(f"clicks before a session's latest {maximum}", clicks)
-    clicks = drop_until_stable(clicks, options.min_length, options.min_support)
+    clicks = drop_until_stable(clicks, options)
     step = f"sessions under {options.min_length} and items under {options.min_support} clicks"
     log.record(step, clicks)
     clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    boundary = first_test_moment(clicks, options.test_days, options.test_share)
+    boundary = first_test_moment(clicks, options)
     train, test = clicks.split(partial(steps.split_at_first_click, boundary=boundary))
     log.record("split by first click", train, test)
     return finish_split(train, test, options, log)
@@ -134,34 +133,33 @@ def keep_split(
     train = train.map(steps.group_sessions, work=GROUPING)
     test = test.map(steps.group_sessions, work=GROUPING)
     log.record("read", train, test)
-    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
-    train = train.sort_sessions().map(drop_short)
-    test = test.sort_sessions().map(drop_short)
+    train = train.sort_sessions().map(options.drop_short)
+    test = test.sort_sessions().map(options.drop_short)
     log.record(f"sessions under {options.min_length} clicks", train, test)
     return train, test
 
 
-def drop_until_stable(
-    clicks: ClickParts, min_length: int, min_support: int
-) -> ClickParts:
-    drop_short = partial(steps.drop_short_sessions, minimum=min_length)
-    clicks = clicks.map(drop_short)
+def drop_until_stable(clicks: ClickParts, options: RecipeOptions) -> ClickParts:
+    clicks = clicks.map(options.drop_short)
     while True:
         counts = clicks.counts.items
-        frequent = counts >= min_support
+        frequent = counts >= options.min_support
         if frequent[counts > 0].all():
             return clicks
-        clicks = clicks.map(partial(steps.keep_items, chosen=frequent), drop_short)
+        keep_frequent = partial(steps.keep_items, chosen=frequent)
+        clicks = clicks.map(keep_frequent, options.drop_short)
 
 
-def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
+def first_test_moment(clicks: ClickParts, options: RecipeOptions) -> int:
     """When the test part begins, of clicks that are sorted by first click.
 
     A session exactly `days` before the last is not in it: if times are dates, it has `days` dates.
     """
+    days = options.test_days
     sessions = clicks.counts.sessions
-    from_end = 1 if days is not None else max(1, round(share * sessions))
-    position = sessions - from_end
+    position = sessions - 1
+    if days is None:
+        position = sessions - max(1, round(options.test_share * sessions))
     ends = np.cumsum([part_sessions for _, part_sessions in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
     starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
@@ -190,7 +188,7 @@ def finish_split(
     if test is not None:
         test = test.map(partial(steps.keep_items, chosen=train.counts.items > 0))
         log.record("test clicks on items training never saw", train, test)
-        test = test.map(partial(steps.drop_short_sessions, minimum=options.min_length))
+        test = test.map(options.drop_short)
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = keep_recent_samples(train, options.fraction)

@@ -44,8 +44,8 @@ def prepare(
     ),
     session_column: list[str] | None = Option(
         None,
-        help="The column of the session id; several together identify a session. Guessed by "
-        "default.",
+        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together "
+        "identify a session. Guessed by default.",
     ),
     user_column: str | None = optional(
         "The column of the user id, whose clicks are split into sessions, see --gap. With "

@@ -198,7 +198,8 @@ def apply_recipe(options: PrepareOptions, read: ReadLogs, step_log: StepLog) -> 
                 f"{log.name} is a log of users, and --test is for logs of sessions; "
                 "leave --test out and use --gap"
             )
-    return keep_split(*read.clicks, recipe_options, step_log)
+    train, test = read.clicks
+    return keep_split(train, test, recipe_options, step_log)
 
 
 def group_into_sessions(

@@ -12,67 +12,66 @@ COLOURS = {"blue": "BLU", "black": "BLK", "red": "RED"}
 # A code, a category and its two sizes; below them its six product lines, on two rows.
 SHELVES = """\
 RUN | Running shoes | 38 | 42
-    Trail Running Shoe | Road Running Shoe | Racing Flat
-    Fell Running Shoe | Winter Running Shoe | Recovery Clog
+  Trail Running Shoe | Road Running Shoe | Racing Flat
+  Fell Running Shoe | Winter Running Shoe | Recovery Clog
 BOO | Hiking boots | 38 | 42
-    Leather Hiking Boot | Light Hiking Boot | Mountain Boot
-    Approach Shoe | Winter Boot | Hut Slipper
+  Leather Hiking Boot | Light Hiking Boot | Mountain Boot
+  Approach Shoe | Winter Boot | Hut Slipper
 SAN | Sandals | 38 | 42
-    Trekking Sandal | Water Shoe | Closed-Toe Sandal
-    Camp Sandal | Canyon Shoe | Barefoot Sandal
+  Trekking Sandal | Water Shoe | Closed-Toe Sandal
+  Camp Sandal | Canyon Shoe | Barefoot Sandal
 JAC | Jackets | M | L
-    Rain Jacket | Down Jacket | Softshell Jacket
-    Wind Jacket | Insulated Parka | Running Jacket
+  Rain Jacket | Down Jacket | Softshell Jacket
+  Wind Jacket | Insulated Parka | Running Jacket
 FLE | Fleece | M | L
-    Fleece Jacket | Fleece Vest | Grid Fleece Hoodie
-    Sherpa Pullover | Stretch Fleece | Fleece Half-Zip
+  Fleece Jacket | Fleece Vest | Grid Fleece Hoodie
+  Sherpa Pullover | Stretch Fleece | Fleece Half-Zip
 BAS | Base layers | M | L
-    Merino Shirt | Merino Long Sleeve | Thermal Top
-    Thermal Tights | Mesh Base Layer | Merino Boxer
+  Merino Shirt | Merino Long Sleeve | Thermal Top
+  Thermal Tights | Mesh Base Layer | Merino Boxer
 TRO | Trousers | M | L
-    Hiking Trousers | Zip-Off Trousers | Rain Trousers
-    Climbing Trousers | Softshell Trousers | Running Tights
+  Hiking Trousers | Zip-Off Trousers | Rain Trousers
+  Climbing Trousers | Softshell Trousers | Running Tights
 SHO | Shorts | M | L
-    Running Shorts | Hiking Shorts | Climbing Shorts
-    Swim Shorts | Trail Skirt | Cycling Shorts
+  Running Shorts | Hiking Shorts | Climbing Shorts
+  Swim Shorts | Trail Skirt | Cycling Shorts
 SOC | Socks | 38 | 42
-    Hiking Sock | Running Sock | Merino Liner Sock
-    Ski Sock | Compression Sock | Waterproof Sock
+  Hiking Sock | Running Sock | Merino Liner Sock
+  Ski Sock | Compression Sock | Waterproof Sock
 GLO | Gloves | M | L
-    Touchscreen Glove | Down Mitten | Waterproof Glove
-    Liner Glove | Climbing Glove | Running Glove
+  Touchscreen Glove | Down Mitten | Waterproof Glove
+  Liner Glove | Climbing Glove | Running Glove
 HAT | Hats | M | L
-    Wool Beanie | Sun Hat | Running Cap
-    Rain Hat | Neck Gaiter | Headband
+  Wool Beanie | Sun Hat | Running Cap
+  Rain Hat | Neck Gaiter | Headband
 BAC | Backpacks | 25 L | 40 L
-    Day Pack | Trekking Backpack | Running Vest
-    Alpine Pack | Roll-Top Pack | Commuter Pack
+  Day Pack | Trekking Backpack | Running Vest
+  Alpine Pack | Roll-Top Pack | Commuter Pack
 BAG | Bags | 25 L | 40 L
-    Duffel Bag | Dry Bag | Travel Bag
-    Packing Cube | Rope Bag | Hip Pack
+  Duffel Bag | Dry Bag | Travel Bag
+  Packing Cube | Rope Bag | Hip Pack
 TEN | Tents | 2 persons | 4 persons
-    Dome Tent | Tunnel Tent | Ultralight Tent
-    Tarp | Family Tent | Geodesic Tent
+  Dome Tent | Tunnel Tent | Ultralight Tent
+  Tarp | Family Tent | Geodesic Tent
 SLE | Sleeping | regular | long
-    Down Sleeping Bag | Summer Sleeping Bag | Sleeping Mat
-    Inflatable Mat | Camp Quilt | Hammock
+  Down Sleeping Bag | Summer Sleeping Bag | Sleeping Mat
+  Inflatable Mat | Camp Quilt | Hammock
 STO | Cooking | 2 persons | 4 persons
-    Gas Stove | Titanium Pot | Cook Set
-    Camp Kettle | Wood Stove | Mess Kit
+  Gas Stove | Titanium Pot | Cook Set
+  Camp Kettle | Wood Stove | Mess Kit
 BOT | Bottles | 0.5 L | 1 L
-    Insulated Bottle | Steel Bottle | Filter Bottle
-    Soft Flask | Thermos | Water Bladder
+  Insulated Bottle | Steel Bottle | Filter Bottle
+  Soft Flask | Thermos | Water Bladder
 POL | Poles | 110 cm | 120 cm
-    Trekking Pole | Folding Pole | Running Pole
-    Ski Pole | Snowshoe Pole | Nordic Pole
+  Trekking Pole | Folding Pole | Running Pole
+  Ski Pole | Snowshoe Pole | Nordic Pole
 LIG | Lights | single | pair
-    Headlamp | Camp Lantern | Bike Light
-    Pocket Torch | Running Light | Solar Lantern
+  Headlamp | Camp Lantern | Bike Light
+  Pocket Torch | Running Light | Solar Lantern
 CLI | Climbing | single | pair
-    Screwgate Carabiner | Quickdraw | Belay Device
-    Sling | Chalk Bag | Climbing Skin
+  Screwgate Carabiner | Quickdraw | Belay Device
+  Sling | Chalk Bag | Climbing Skin
 """
-
 
 Numbers = npt.NDArray[np.int64]
 SIZES = 2

@@ -81,12 +81,11 @@ class Cluster:
     ) -> Iterator[tuple[Input, Result]]:
         """Run `function(input)` for every input as a task of its own; yield inputs with results.
 
-        Function and inputs are pickled; every process loads the function once. Inputs are taken
-        only as tasks end, so that there may be any number. A task whose process or machine dies is
-        run again up to RETRIES times. An error of `function` is raised here; then, or if the
-        iteration is left early, the other tasks are cancelled.
+        Inputs are taken only as tasks end, so that there may be any number. An error of `function`
+        is raised here; then, or if the iteration is left early, the other tasks are cancelled.
 
         Args:
+            function: it is pickled, as inputs are; every process loads it once.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             in_order: yield the results in the order of the inputs, else as they finish.
         """
@@ -201,8 +200,7 @@ def ray_cluster(
     """Connect to a Ray cluster, or start one on this machine that ends with the block.
 
     Args:
-        address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
-            outside, or "auto" for the one on this machine; by default RAY_ADDRESS, else a new one.
+        address: `HOST:PORT`, `ray://HOST:PORT` or "auto"; by default RAY_ADDRESS, or a new cluster.
         workers: tasks at a time in a new cluster; by default one for each core.
     """
     for name, value in QUIET.items():

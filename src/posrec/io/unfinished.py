@@ -1,8 +1,8 @@
 """Unfinished files and folders, and locks between processes.
 
 `runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A
-killed process leaves the unfinished one behind; the next write into the same folder removes it.
-The operating system releases a lock when its process ends.
+killed process, whose locks the operating system releases, leaves the unfinished one behind; the
+next write into the same folder removes it.
 """
 
 import os
@@ -27,9 +27,9 @@ LOCK = ".lock"  # in a folder of `one_writer`
 
 @contextmanager
 def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
-    """Yield what `create` made beside `path`, locked in the block; remove it if the block fails.
+    """Yield what `create` made beside `path`; remove it if the block fails.
 
-    The lock distinguishes what is being written from what a killed process left behind.
+    Its lock distinguishes it from what a killed process left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
@@ -74,7 +74,7 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 def remove_leftovers(folder: Path) -> None:
     """Remove the unfinished files and folders that killed writers left in `folder`.
 
-    Each is removed while it is locked, so that a writer that has just created it notices.
+    Each is locked meanwhile, so that a writer that has just created it notices.
     """
     for leftover in folder.glob(".*.unfinished-*"):
         if (match := UNFINISHED.fullmatch(leftover.name)) is None:
@@ -94,7 +94,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def restore(replaced: Path, path: Path) -> None:
-    """Give a folder its name back if its writer was killed before the new one could get it."""
+    """Give a folder its name back if the writer of a new one was killed."""
     with locked(path.parent):
         if path.exists() or path.is_symlink():
             remove(replaced)
@@ -104,10 +104,9 @@ def restore(replaced: Path, path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
-    """Lock `folder` in the block, which gets whether it has the lock.
+    """Lock `folder` in the block; without `wait`, the block gets whether it has the lock.
 
-    With `wait` it begins when no other process has the lock. No file is written, so a folder that
-    can only be read can be locked.
+    No file is written, so a folder that can only be read can be locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)

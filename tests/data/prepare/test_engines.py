@@ -20,16 +20,7 @@ from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
 from tests.data.reading import prepared
-from tests.faults.refusals import (
-    EVENTS,
-    GOOD,
-    HEADER,
-    JSONL,
-    OTTO,
-    SESSIONS,
-    VIEWS,
-    YOOCHOOSE,
-)
+from tests.faults import refusals
 from tests.helpers import (
     Click,
     RecordingProgress,
@@ -106,15 +97,15 @@ def test_parts_give_what_memory_gives(
 
 
 FORMATS: dict[str, list[str]] = {
-    "yoochoose": YOOCHOOSE,
-    "diginetica": VIEWS,
-    "retailrocket": EVENTS,
-    "otto": OTTO,
+    "yoochoose": refusals.YOOCHOOSE,
+    "diginetica": refusals.VIEWS,
+    "retailrocket": refusals.EVENTS,
+    "otto": refusals.OTTO,
     "recbole": ["session_id:token\titem_id:token\ttimestamp:float"]
     + [f"{n // 4}\t{n % 5}\t{n * 9e5}" for n in range(200)],
-    "tsv": [line.replace(",", "\t") for line in (HEADER, *GOOD)],
-    "jsonl": JSONL,
-    "sessions": SESSIONS,
+    "tsv": [line.replace(",", "\t") for line in (refusals.HEADER, *refusals.GOOD)],
+    "jsonl": refusals.JSONL,
+    "sessions": refusals.SESSIONS,
 }
 
 
@@ -194,12 +185,10 @@ def test_options_that_are_refused(
         posrec.prepare(log, out=tmp_path / "out", **options)
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("4GB", 4 * 10**9), ("1.5 gb", 15 * 10**8), ("800MB", 8 * 10**8), (10**9, 10**9)],
-)
-def test_sizes(text: str | int, size: int) -> None:
-    assert memory.parse_size(text) == size
+def test_sizes() -> None:
+    assert memory.parse_size("1.5 gb") == 1_500_000_000
+    assert memory.parse_size("800MB") == 800_000_000
+    assert memory.parse_size(10**9) == 10**9
 
 
 @pytest.mark.parametrize(

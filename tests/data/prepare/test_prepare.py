@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.data.prepare.options import PrepareOptions, RecipeOptions, split_options
+from posrec.data.prepare.options import PrepareOptions, RecipeOptions
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.stats import stats
 from posrec.errors import InputError
@@ -47,9 +47,8 @@ def write_yoochoose(path: Path, clicks: list[Click]) -> Path:
     lines = []
     for session, item, time in clicks:
         moment = datetime.fromtimestamp(time // 1000, UTC)
-        lines.append(
-            f"{session},{moment:%Y-%m-%dT%H:%M:%S}.{time % 1000:03d}Z,{item},0"
-        )
+        written = f"{moment:%Y-%m-%dT%H:%M:%S}.{time % 1000:03d}Z"
+        lines.append(f"{session},{written},{item},0")
     return write_lines(path, lines or [""])
 
 
@@ -260,12 +259,9 @@ def test_raw_ids_come_back_exactly(tmp_path: Path, ids: list[str]) -> None:
     ("name", "figures"),
     [
         ("diginetica", [982_961, 719_470, 60_858, 186_670, 15_963, 43_097, 43_097, 70]),
-        (
-            "yoochoose1_64",
-            [557_248, 369_859, 55_898, 116_167, 15_324, 17_745, 17_376, 146],
-        ),
+        ("yoochoose1_64", [557_248, 369_859, 55_898, 116_167, 15_324, 17_745, 17_376, 146]),
     ],
-)
+)  # fmt: skip
 def test_the_fields_table_to_the_digit(
     real_data: Path, tmp_path: Path, name: str, figures: list[int]
 ) -> None:
@@ -301,26 +297,22 @@ def test_the_raw_excerpt_as_the_field_prepares_it(
         assert samples == reference.recent(train, fraction)
 
 
-@pytest.mark.parametrize(
-    ("texts", "meant"),
-    [
-        ({"min_support": "3"}, {"min_support": 3}),
-        ({"test_days": "0.5"}, {"test_days": 0.5}),
-        ({"drop_repeats": "true"}, {"drop_repeats": True}),
-        ({"no_test": "no"}, {}),
-        ({"gap": "30m"}, {"gap": 1_800_000}),
-        ({"fraction": "1/4"}, {"fraction": Fraction(1, 4)}),
-    ],
-)
-def test_values_may_be_text(texts: dict[str, str], meant: dict[str, Any]) -> None:
-    assert split_options(texts) == (LogOptions(), RecipeOptions(**meant))
-
-
-def test_the_command_and_python_build_the_same_options() -> None:
-    options = PrepareOptions.parse(format="csv", bad_lines_limit="0.05", gap="30m")
-    assert options == PrepareOptions.parse(
-        format="csv", bad_lines_limit=0.05, gap=1_800_000, recipe=None
-    )
+def test_values_may_be_text_as_on_the_command_line() -> None:
+    steps = {
+        "min_support": "3",
+        "gap": "30m",
+        "fraction": "1/4",
+        "drop_repeats": "true",
+    }
+    split = {"test_days": "0.5", "no_test": "no"}
+    options = PrepareOptions.parse(**steps, **split, bad_lines_limit="0.05")
     assert options.log_options == LogOptions(bad_lines_limit=0.05)
+    assert options.recipe_options == RecipeOptions(
+        gap=1_800_000,
+        test_days=0.5,
+        fraction=Fraction(1, 4),
+        min_support=3,
+        drop_repeats=True,
+    )
     with pytest.raises(InputError, match="min_support must be a whole number"):
         PrepareOptions.parse(min_support="few")

@@ -16,7 +16,6 @@ from tests.helpers import RecordingProgress, small_shop, write_lines
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.process
-SESSIONS = 200
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_days(folder: Path) -> list[Path]:
     """A log in four files; every session has clicks in two of them."""
-    clicks = small_shop(SESSIONS)
+    clicks = small_shop(200)
     shuffled = [clicks[(index * 7) % len(clicks)] for index in range(len(clicks))]
     files = []
     for number in range(4):
@@ -55,10 +54,8 @@ def test_ray_gives_what_this_process_gives(
     write_days(tmp_path)
     here, by_ray = both(str(tmp_path / "day-*.csv"), tmp_path, **options)
     assert by_ray == here
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {
-        "local",
-        "ray",
-    }
+    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert folders == {"local", "ray"}
 
 
 def test_messages_and_bad_lines_are_those_of_the_whole_log(

@@ -8,27 +8,24 @@ import numpy as np
 import polars as pl
 
 from posrec.data.prepare import steps
-from posrec.data.prepare.options import RecipeOptions
 from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.errors import plural
 
 FEW_SAMPLES = 1000  # to train on
 FEW_TEST_SAMPLES = 100
-LASTING_SHARE = 0.01  # of the sessions, which may last for days without a warning
+LASTING_SHARE = 0.01  # of the sessions, which may last for days unnoticed
 MANY_CLICKS = 1000  # of a session; no shopper has more
 BURST = 120  # clicks in as many seconds; no shopper is as quick
 SHOWN_VISITORS = 3
 YEAR_1990 = 7305  # its first day, counted from 1970
-FAR_SHARE = (
-    0.001  # of the clicks, which may be a year from the others without a warning
-)
+FAR_SHARE = 0.001  # of the clicks, which may be a year from the others unnoticed
 
 
-def notices(manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
+def advice(manifest: dict[str, Any]) -> Iterator[str]:
     """Advice on a prepared dataset that has few samples."""
     counts = manifest["counts"]
     if counts["train_samples"] < FEW_SAMPLES:
-        yield few_samples(manifest, options)
+        yield few_samples(manifest)
     elif 0 < counts["test_samples"] < FEW_TEST_SAMPLES:
         yield (
             f"only {counts['test_samples']:,} test samples: too few to compare models by; "
@@ -36,22 +33,23 @@ def notices(manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
         )
 
 
-def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
-    advice = "use a longer log"
+def few_samples(manifest: dict[str, Any]) -> str:
+    options = manifest["options"]
+    fixes = "use a longer log"
     if manifest["log"]["target_events"]:
-        advice += ", name more kinds with --target-events"
+        fixes += ", name more kinds with --target-events"
     largest = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
     if largest["removed_clicks"]:
-        advice += (
-            f", or lower --min-support (now {options.min_support}) or --min-length (now "
-            f"{options.min_length}): the step '{largest['step']}' removed "
+        fixes += (
+            f", or lower --min-support (now {options['min_support']}) or --min-length (now "
+            f"{options['min_length']}): the step '{largest['step']}' removed "
             f"{largest['removed_clicks']:,} clicks"
         )
     samples = manifest["counts"]["train_samples"]
     verb = "is" if samples == 1 else "are"
     return (
         f"only {plural(samples, 'training sample')} {verb} left, and most models need at least "
-        f"{FEW_SAMPLES:,}; {advice}"
+        f"{FEW_SAMPLES:,}; {fixes}"
     )
 
 

@@ -11,27 +11,12 @@ from typing import TYPE_CHECKING, Any
 from posrec.config import parse_duration
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
-from posrec.data.prepare import steps
+from posrec.data.prepare import notices, recipes, steps
 from posrec.data.prepare.memory import choose_workplace
-from posrec.data.prepare.notices import (
-    impossible_times,
-    measure,
-    notices,
-    session_warnings,
-)
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import PrepareOptions, RecipeOptions
 from posrec.data.prepare.parts import ClickParts
 from posrec.data.prepare.reading import ReadLogs, read_logs
-from posrec.data.prepare.recipes import (
-    GIVEN,
-    GROUPING,
-    RECIPES,
-    Split,
-    StepLog,
-    choose_recipe,
-    keep_split,
-)
 from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, ClickLog, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
@@ -113,17 +98,17 @@ def prepare_folder(
     """As `prepare`, but returns the manifest without loading the dataset."""
     refuse_existing(out, options.overwrite)
     with open_logs(source, options, progress) as logs:
-        options = choose_recipe(options, logs, progress)
+        options = recipes.choose_recipe(options, logs, progress)
         item_file = None if options.items is None else read_items(options.items)
         with choose_workplace(logs, out, options, progress) as workplace:
-            read = read_logs(logs, workplace, progress)
+            read = read_logs(logs, workplace)
             about_items = None
             if item_file is not None:
                 about_items = item_file.by_id(read.item_names, progress)
-            step_log = StepLog(progress)
+            step_log = recipes.StepLog(progress)
             if logs[0].format not in WITHOUT_TIMES:
                 today = int(time.time() * 1000) // steps.DAY
-                step_log.warn(impossible_times(read.parsed[0].days, today))
+                step_log.warn(notices.impossible_times(read.parsed[0].days, today))
             options = with_default_gap(options, read, progress)
             split = apply_recipe(options, read, step_log)
             manifest = describe(options, read, step_log)
@@ -143,7 +128,7 @@ def prepare_folder(
         progress.message(
             f"{item_file}: describes {described:,} of {len(vocabulary):,} items"
         )
-    for notice in notices(manifest, options.recipe_options):
+    for notice in notices.advice(manifest):
         progress.message(notice)
     return manifest
 
@@ -173,45 +158,45 @@ def open_logs(
 def with_default_gap(
     options: PrepareOptions, read: ReadLogs, progress: Progress
 ) -> PrepareOptions:
-    """The options with a gap where clicks of users have to be split into sessions."""
-    recipe_options = options.recipe_options
-    is_given = options.recipe == GIVEN
-    if is_given or recipe_options.gap is not None or not read.parsed[0].by_user:
+    """The options with a gap, if clicks of users have to be split into sessions."""
+    logs = zip(read.logs, read.parsed, strict=True)
+    users = [log.name for log, parsed in logs if parsed.by_user]
+    if not users or options.recipe_options.gap is not None:
         return options
+    if options.recipe == recipes.GIVEN:
+        raise InputError(
+            f"{users[0]} is a log of users, and --test is for logs of sessions; "
+            "leave --test out and use --gap"
+        )
     progress.message(
         f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)"
     )
-    recipe_options = replace(recipe_options, gap=parse_duration(DEFAULT_GAP))
-    return replace(options, recipe_options=recipe_options)
+    gap = parse_duration(DEFAULT_GAP)
+    return replace(options, recipe_options=replace(options.recipe_options, gap=gap))
 
 
-def apply_recipe(options: PrepareOptions, read: ReadLogs, step_log: StepLog) -> Split:
+def apply_recipe(
+    options: PrepareOptions, read: ReadLogs, step_log: recipes.StepLog
+) -> recipes.Split:
     """The clicks to train on and to test on."""
-    recipe_options = options.recipe_options
-    if options.recipe != GIVEN:
-        assert options.recipe is not None  # `choose_recipe` has named one
-        clicks = group_into_sessions(read, recipe_options, step_log)
-        return RECIPES[options.recipe](clicks, recipe_options, step_log)
-    for log, parsed in zip(read.logs, read.parsed, strict=True):
-        if parsed.by_user:
-            raise InputError(
-                f"{log.name} is a log of users, and --test is for logs of sessions; "
-                "leave --test out and use --gap"
-            )
-    train, test = read.clicks
-    return keep_split(train, test, recipe_options, step_log)
+    assert options.recipe is not None  # `choose_recipe` has named one
+    if options.recipe == recipes.GIVEN:
+        train, test = read.clicks
+        return recipes.keep_split(train, test, options.recipe_options, step_log)
+    clicks = group_into_sessions(read, options.recipe_options, step_log)
+    return recipes.RECIPES[options.recipe](clicks, options.recipe_options, step_log)
 
 
 def group_into_sessions(
-    read: ReadLogs, options: RecipeOptions, step_log: StepLog
+    read: ReadLogs, options: RecipeOptions, step_log: recipes.StepLog
 ) -> ClickParts:
     """The clicks grouped by session; those of users are split into sessions."""
     gap = options.gap
     group = partial(steps.group_sessions, by_time=options.by_time or gap is not None)
-    measured = partial(measure, gap=gap, max_clicks=options.max_session_clicks)
-    clicks = read.clicks[0].map(group, work=GROUPING, measure=measured)
+    measured = partial(notices.measure, gap=gap, max_clicks=options.max_session_clicks)
+    clicks = read.clicks[0].map(group, work=recipes.GROUPING, measure=measured)
     columns = as_tuple(read.logs[0].options.session_column)
-    step_log.warn(session_warnings(clicks.measured, gap, columns))
+    step_log.warn(notices.session_warnings(clicks.measured, gap, columns))
     step_log.record("read", clicks)
     if gap is not None:
         clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))
@@ -220,7 +205,7 @@ def group_into_sessions(
 
 
 def describe(
-    options: PrepareOptions, read: ReadLogs, step_log: StepLog
+    options: PrepareOptions, read: ReadLogs, step_log: recipes.StepLog
 ) -> dict[str, Any]:
     """The manifest, without what its writer adds."""
     log_options = options.log_options

@@ -1,8 +1,7 @@
 """Logs as parts of whole sessions: one in memory, or many in files, read here or by Ray tasks.
 
 A session's part is the hash of its id. Clicks are written in pieces, in the order of the log: a
-file for each part and each few million clicks. What the items' numbers stand for is in a file
-beside them.
+file for each part and each few million clicks, and beside them a file of the items' ids.
 """
 
 from collections import defaultdict
@@ -100,11 +99,9 @@ class Pieces(InFiles):
         return pl.concat(frames)
 
 
-def read_logs(
-    logs: Sequence[ClickLog], workplace: Workplace, progress: Progress
-) -> ReadLogs:
+def read_logs(logs: Sequence[ClickLog], workplace: Workplace) -> ReadLogs:
     items = ItemIds()
-    read = [read_log(log, items, workplace, progress) for log in logs]
+    read = [read_log(log, items, workplace) for log in logs]
     parsed = [parsed_log for parsed_log, _ in read]
     names = items.names()
     clicks = [ClickParts(workplace, len(names), parts) for _, parts in read]
@@ -112,8 +109,9 @@ def read_logs(
 
 
 def read_log(
-    log: ClickLog, items: ItemIds, workplace: Workplace, progress: Progress
+    log: ClickLog, items: ItemIds, workplace: Workplace
 ) -> tuple[ParsedLog, Sequence[Part]]:
+    progress = workplace.progress
     folder = workplace.new_folder()
     parts: Sequence[Part]
     if workplace.in_memory:
@@ -124,7 +122,7 @@ def read_log(
         read = partial(read_files, log, folder, workplace.parts, workplace.max_buffered)
         groups = file_groups(log) if workplace.executor.cpus > 1 else []
         if len(groups) > 1:
-            results = read_by_tasks(read, groups, workplace, progress)
+            results = read_by_tasks(read, groups, workplace)
         else:
             results = [read((0, log.files), progress=progress)]
         parsed, parts = join(results, items)
@@ -194,10 +192,7 @@ def read_files(
 
 
 def read_by_tasks(
-    read: "partial[ReadFiles]",
-    groups: list[list[File]],
-    workplace: Workplace,
-    progress: Progress,
+    read: "partial[ReadFiles]", groups: list[list[File]], workplace: Workplace
 ) -> list[ReadFiles]:
     """Read each group of files in a task of its own."""
     numbered = list(enumerate(groups))
@@ -217,7 +212,7 @@ def read_by_tasks(
             text = message.partition(": ")[2] or message
             if text not in reported:
                 reported.add(text)
-                progress.message(message)
+                workplace.progress.message(message)
     return results
 
 

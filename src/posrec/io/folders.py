@@ -207,7 +207,7 @@ class FolderReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.checksums = read_checksums(folder)
-        self.checked: set[str] = set()
+        self.sha256: dict[str, str] = {}  # of every file that was read, by name
 
     def has(self, name: str) -> bool:
         return name in self.checksums
@@ -221,17 +221,17 @@ class FolderReader:
         recorded = self.checksums[name]
         # One byte more shows that a file is larger.
         content = read_bytes(path, max(recorded.size, 0) + 1)
-        if recorded.sha256 != hashlib.sha256(content).hexdigest():
+        self.sha256[name] = hashlib.sha256(content).hexdigest()
+        if recorded.sha256 != self.sha256[name]:
             raise InputError(
                 f"{path} does not match {CHECKSUMS}: the folder is being written, was copied in "
                 "part, or was changed; copy or make it again"
             )
-        self.checked.add(name)
         return content
 
     def check_rest(self) -> None:
         """Compare the files that were not read: any wrong file spoils a folder."""
-        for name in self.checksums.keys() - self.checked:
+        for name in self.checksums.keys() - self.sha256.keys():
             self.read(name)
 
     def json(self, name: str) -> Any:

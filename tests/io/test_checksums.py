@@ -23,9 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_file_holds_sizes_and_sha256_as_other_tools_compute_them(
-    folder: Path,
-) -> None:
+def test_the_file_holds_sizes_and_sha256(folder: Path) -> None:
     files = json.loads((folder / "checksums.json").read_text())["files"]
     assert files == {
         name: {"size": 100, "sha256": hashlib.sha256(name.encode() * 100).hexdigest()}

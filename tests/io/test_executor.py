@@ -70,9 +70,7 @@ def test_every_input_has_its_result(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_computes_with_one_thread_since_it_has_one_core(
-    cluster: Cluster,
-) -> None:
+def test_a_task_computes_with_one_thread(cluster: Cluster) -> None:
     assert list(cluster.run(threads, [0], work="Threads")) == [(0, (1, "1"))]
 
 

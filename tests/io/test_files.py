@@ -55,9 +55,7 @@ def test_a_failure_leaves_nothing_and_what_was_there_before(
     assert manifest.read_text() == "old"
 
 
-def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(
-    tmp_path: Path,
-) -> None:
+def test_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
     leftovers = (".o[u]t.unfinished-0123abcd", ".last.unfinished-89abcdef")
     others = (".out.unfinished-notes", "out.unfinished-0123abcd", ".hidden")
     for name in (*leftovers, *others):
@@ -75,9 +73,7 @@ def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
         whole_folder(tmp_path / "out").__enter__()
 
 
-def test_json_is_written_and_read_back_and_a_failed_write_keeps_the_old(
-    tmp_path: Path,
-) -> None:
+def test_json_comes_back_and_a_failed_write_keeps_the_old(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": [1, None]})
     assert read_json(path) == json.loads(path.read_text()) == {"é": [1, None]}

@@ -233,11 +233,6 @@ def test_the_manifest_says_how_the_dataset_was_made(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(manifest)
 
 
-def test_an_unknown_option_is_a_programming_error(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="no option 'min_suport'"):
-        posrec.prepare("x", "csv", tmp_path / "out", min_suport=3)
-
-
 @given(st.lists(strategies.any_id, min_size=2, max_size=6, unique=True))
 @example(["1e5", "100000", "007", "7", "a b", "ü", "名前", "NULL", "nan", "x" * 5000])
 def test_raw_ids_come_back_exactly(tmp_path: Path, ids: list[str]) -> None:
@@ -316,3 +311,5 @@ def test_values_may_be_text_as_on_the_command_line() -> None:
     )
     with pytest.raises(InputError, match="min_support must be a whole number"):
         PrepareOptions.parse(min_support="few")
+    with pytest.raises(TypeError, match="no option 'min_suport'"):
+        PrepareOptions.parse(min_suport=3)

@@ -191,9 +191,7 @@ def test_training_and_evaluation_see_the_targets_only(tmp_path: Path) -> None:
     assert (len(evaluation.ranks), evaluation.lengths.tolist()) == (6, [2] * 6)
 
 
-def test_a_validation_part_without_targets_is_said_before_training(
-    tmp_path: Path,
-) -> None:
+def test_a_validation_part_without_targets_is_refused(tmp_path: Path) -> None:
     data = with_purchases(tmp_path, (2, 179))
     with pytest.raises(InputError, match="too few training sessions to validate on"):
         fit_run(data, "posrec", tmp_path / "run", {"protocol": "refit"}, "cpu")

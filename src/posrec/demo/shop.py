@@ -219,7 +219,7 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
 
 
 def make_demo(folder: str | Path, sessions: int = SESSIONS) -> PreparedDataset:
-    """Write the shop's log into `folder`, prepare it in `folder/data`, and store the ceiling."""
+    """Write the shop's log into `folder`; prepare it in `folder/data`, with the ceiling."""
     from posrec.data.prepare.pipeline import prepare
 
     folder = Path(folder)

@@ -35,8 +35,6 @@ RETRIES = 3  # of a task whose process or machine dies
 
 
 class ThisProcess:
-    """Does one task after the other, in this process."""
-
     cpus = 1
 
     def run(
@@ -48,7 +46,7 @@ class ThisProcess:
         progress: Progress | None = None,
         **_: Any,
     ) -> Iterator[tuple[Input, Result]]:
-        """As `Cluster.run`, always in order; the function chooses its device itself."""
+        """As `Cluster.run`, one task after the other; the function chooses its device itself."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
         for done, task_input in enumerate(inputs):

@@ -60,7 +60,6 @@ def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def give_name(unfinished: Path, path: Path) -> None:
-    """Rename a file once its content is on the disk."""
     flush(unfinished)
     unfinished.replace(path)
     flush(path.absolute().parent)
@@ -153,7 +152,6 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
-    """The array of an .npy file, which may not hold Python objects."""
     stream = BytesIO(content)
     try:
         array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)

@@ -1,5 +1,6 @@
 """What `posrec prepare` says about a log that is unlikely to be what was wanted."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,8 +54,9 @@ def few_samples(manifest: dict[str, Any]) -> str:
     )
 
 
-def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
+def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
     """Warnings about the times of a log, given how many clicks each day has."""
+    today = int(time.time() * 1000) // steps.DAY
     early = [day for day in days if day < YEAR_1990]
     late = [day for day in days if day > today + 1]
     far = days_apart(days, today)

@@ -58,7 +58,6 @@ class RecipeOptions:
         return drop_short_sessions(clicks, self.min_length)
 
     def check(self) -> None:
-        """Refuse values outside the allowed range."""
         for name, declaration in declarations(self):
             value = getattr(self, name)
             if value is not None and not declaration.allows(float(value)):

@@ -6,7 +6,6 @@ into memory is one part; a larger one has many, in files.
 """
 
 import secrets
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,24 +66,19 @@ class InFiles:
 Part = InMemory | InFiles  # whole sessions of a log, wherever they are
 
 
-def write_frame(frame: pl.DataFrame, path: Path) -> Path:
-    """Write a file whole or not at all: its task may die, and is run again."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    frame.write_ipc(unfinished, compat_level=pl.CompatLevel.newest())
-    return unfinished.rename(path)
+def write_frame(frame: pl.DataFrame, folder: Path) -> Path:
+    """Write a new file: a task that dies and is run again writes another one."""
+    path = folder / f"{secrets.token_hex(8)}.arrow"
+    frame.write_ipc(path, compat_level=pl.CompatLevel.newest())
+    return path
 
 
-def write_pieces(
-    frame: pl.DataFrame, keys: pl.Series, folder: Path, name: str
-) -> dict[int, Path]:
+def write_pieces(frame: pl.DataFrame, keys: pl.Series, folder: Path) -> dict[int, Path]:
     """Write the rows of each key, `keys [rows]`, to a file of their own."""
     pieces = frame.with_columns(key=keys).partition_by(
         "key", as_dict=True, include_key=False
     )
-    return {
-        key: write_frame(piece, folder / f"{name}-{key:04d}.arrow")
-        for (key,), piece in pieces.items()
-    }
+    return {key: write_frame(piece, folder) for (key,), piece in pieces.items()}
 
 
 @dataclass(frozen=True)
@@ -101,9 +95,6 @@ class Workplace:
     def in_memory(self) -> bool:
         return self.parts == 1
 
-    def new_folder(self) -> Path:
-        return Path(tempfile.mkdtemp(dir=self.folder))
-
     def run(
         self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str
     ) -> Iterator[Any]:
@@ -112,8 +103,7 @@ class Workplace:
         results = self.executor.run(
             function, inputs, work=work, in_order=True, progress=progress
         )
-        for _, result in results:
-            yield result
+        return (result for _, result in results)
 
 
 @dataclass(frozen=True)
@@ -167,7 +157,7 @@ class ClickParts:
         self, change: Change, outputs: int, work: str, measure: Measure | None = None
     ) -> "list[ClickParts]":
         """Every part becomes one in each of the outputs."""
-        folder = None if self.workplace.in_memory else self.workplace.new_folder()
+        folder = None if self.workplace.in_memory else self.workplace.folder
         task = partial(change_part, change, measure, self.items, folder)
         results = self.workplace.run(task, list(enumerate(self.parts)), work)
         changed = [
@@ -212,9 +202,9 @@ class ClickParts:
         """
         samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
         moments = choose_moments(np.concatenate(samples), self.workplace.parts)
-        cut = partial(cut_part, moments, by_date, self.workplace.new_folder())
+        cut = partial(cut_part, moments, by_date, self.workplace.folder)
         files: defaultdict[int, list[Path]] = defaultdict(list)
-        pieces = self.workplace.run(cut, list(enumerate(self.parts)), "Cutting")
+        pieces = self.workplace.run(cut, self.parts, "Cutting")
         for part, pieces_of_part in zip(self.parts, pieces, strict=True):
             part.remove()
             for range_number, path in pieces_of_part.items():
@@ -237,11 +227,10 @@ def change_part(
     measured = None if measure is None else measure(clicks, *frames)
     del clicks
     results: list[tuple[Part, Counts]] = []
-    for output, frame in enumerate(frames):
+    for frame in frames:
         new: Part = InMemory(frame)
         if folder is not None:
-            path = folder / f"{number:04d}-{output}.arrow"
-            new = InFiles((write_frame(frame, path),))
+            new = InFiles((write_frame(frame, folder),))
         clicks_per_item = np.bincount(frame["item"].to_numpy(), minlength=items)
         begins, _ = steps.session_rows(frame)
         results.append((new, Counts(len(frame), len(begins), clicks_per_item)))
@@ -270,12 +259,11 @@ def choose_moments(samples: Numbers, ranges: int) -> Numbers:
 
 
 def cut_part(
-    moments: Numbers, by_date: bool, folder: Path, numbered: tuple[int, Part]
+    moments: Numbers, by_date: bool, folder: Path, part: Part
 ) -> dict[int, Path]:
     """The files of a part's sessions from each moment on, up to the next."""
-    number, part = numbered
     clicks = part.load()
     keys, _, lengths = steps.session_keys(clicks, by_date)
     ranges = np.searchsorted(moments, keys, side="right").astype(np.uint32)
     range_of_click = pl.Series(np.repeat(ranges, lengths))
-    return write_pieces(clicks, range_of_click, folder, f"{number:04d}")
+    return write_pieces(clicks, range_of_click, folder)

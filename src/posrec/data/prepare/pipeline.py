@@ -1,6 +1,5 @@
 """From a raw log to a prepared dataset: read it, apply a recipe, number the items, write them."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -107,8 +106,7 @@ def prepare_folder(
                 about_items = item_file.by_id(read.item_names, progress)
             step_log = recipes.StepLog(progress)
             if logs[0].format not in WITHOUT_TIMES:
-                today = int(time.time() * 1000) // steps.DAY
-                step_log.warn(notices.impossible_times(read.parsed[0].days, today))
+                step_log.warn(notices.impossible_times(read.parsed[0].days))
             options = with_default_gap(options, read, progress)
             split = apply_recipe(options, read, step_log)
             manifest = describe(options, read, step_log)
@@ -178,7 +176,6 @@ def with_default_gap(
 def apply_recipe(
     options: PrepareOptions, read: ReadLogs, step_log: recipes.StepLog
 ) -> recipes.Split:
-    """The clicks to train on and to test on."""
     assert options.recipe is not None  # `choose_recipe` has named one
     if options.recipe == recipes.GIVEN:
         train, test = read.clicks

@@ -4,6 +4,7 @@ A session's part is the hash of its id. Clicks are written in pieces, in the ord
 file for each part and each few million clicks, and beside them a file of the items' ids.
 """
 
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,6 @@ from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
 from posrec.errors import InputError
 from posrec.progress import Progress, SilentProgress
 
-HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
 ITEMS = "items.arrow"
 NUMBERS = "numbers.npz"
@@ -69,9 +69,10 @@ class PieceStore(ClickStore):
 
     def write(self) -> None:
         clicks = self.take()
-        part_of_session = pl.col("session").hash(HASH_SEED) % self.parts
+        # With a seed, since every task must put a session into the same part.
+        part_of_session = pl.col("session").hash(seed=0) % self.parts
         numbers = clicks.select(part_of_session.cast(pl.UInt32)).to_series()
-        pieces = write_pieces(clicks, numbers, self.folder, f"{self.count:012d}")
+        pieces = write_pieces(clicks, numbers, self.folder)
         for number, path in pieces.items():
             self.files[number].append(path)
         self.buffered = 0
@@ -112,7 +113,7 @@ def read_log(
     log: ClickLog, items: ItemIds, workplace: Workplace
 ) -> tuple[ParsedLog, Sequence[Part]]:
     progress = workplace.progress
-    folder = workplace.new_folder()
+    folder = Path(tempfile.mkdtemp(dir=workplace.folder))
     parts: Sequence[Part]
     if workplace.in_memory:
         store = ClickStore(items, folder)

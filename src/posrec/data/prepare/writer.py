@@ -73,14 +73,14 @@ class DatasetWriter:
         test_clicks = lengths["test_items"]
         train_sessions = lengths["train_times"]
         test_sessions = lengths["test_times"]
+        train_samples = lengths.get("train_targets", train_clicks - train_sessions)
+        test_samples = lengths.get("test_targets", test_clicks - test_sessions)
         validation_sessions = max(1, round(VALIDATION_SHARE * train_sessions))
         validation_start = train_sessions - validation_sessions
         counts = {
             "clicks": train_clicks + test_clicks,
-            "train_samples": lengths.get(
-                "train_targets", train_clicks - train_sessions
-            ),
-            "test_samples": lengths.get("test_targets", test_clicks - test_sessions),
+            "train_samples": train_samples,
+            "test_samples": test_samples,
             "train_sessions": train_sessions,
             "test_sessions": test_sessions,
             "items": len(vocabulary),
@@ -103,7 +103,6 @@ class DatasetWriter:
 
 @contextmanager
 def dataset_writer(folder: Path, overwrite: bool = False) -> Iterator[DatasetWriter]:
-    """Write a prepared dataset, whole or not at all."""
     with whole_folder(folder, overwrite) as unfinished:
         writer = DatasetWriter(unfinished)
         try:

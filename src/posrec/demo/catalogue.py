@@ -1,7 +1,4 @@
-"""The catalogue of the demo shop: outdoor gear in 20 categories, 120 product lines, 720 items.
-
-It is small: a model can learn every item from a month of clicks in two minutes.
-"""
+"""The catalogue of the demo shop: outdoor gear in 20 categories, 120 product lines, 720 items."""
 
 from functools import cache
 

@@ -111,8 +111,8 @@ def measure(
 ) -> Measured:
     """Measure sessions that are yet to be split after `gap`.
 
-    Sessions of more than `max_clicks` will be dropped, so they don't count as busy. `clicks` are
-    those before they were `grouped`, with the ids of their sessions.
+    `clicks` are those before they were `grouped`, with the ids of their sessions. Sessions of more
+    than `max_clicks`, which will be dropped, are not busy.
     """
     split = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
     begins, lengths = steps.session_rows(split)

@@ -16,8 +16,6 @@ from posrec.data.prepare.writer import DatasetWriter
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 
-Numbers = npt.NDArray[np.int32]
-
 
 def write_clicks(
     writer: DatasetWriter,
@@ -65,7 +63,10 @@ def items_by_appearance(clicks: ClickParts) -> pl.Series:
 
 
 def arrays_of(
-    split: str, clicks: ClickParts, numbers: Numbers, kinds: Sequence[str]
+    split: str,
+    clicks: ClickParts,
+    numbers: npt.NDArray[np.int32],
+    kinds: Sequence[str],
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """The arrays of train or test, a piece for each part of the clicks."""
     yield {f"{split}_offsets": np.zeros(1, dtype=np.int64)}

@@ -184,7 +184,6 @@ class ClickParts:
         return list(self.workplace.run(task, self.parts, work))
 
     def frames(self, work: str) -> Iterator[pl.DataFrame]:
-        """Every part in order, in this process."""
         for number, part in enumerate(self.parts):
             self.workplace.progress.update(work, number, len(self.parts))
             yield part.load()

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import parse_duration
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import notices, recipes, steps
@@ -29,7 +28,7 @@ from posrec.version import __version__
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
 
-DEFAULT_GAP = "30m"
+DEFAULT_GAP = 30  # minutes
 
 
 def prepare(
@@ -167,10 +166,10 @@ def with_default_gap(
             "leave --test out and use --gap"
         )
     progress.message(
-        f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)"
+        f"clicks of users: split into sessions after {DEFAULT_GAP}m of inactivity (--gap)"
     )
-    gap = parse_duration(DEFAULT_GAP)
-    return replace(options, recipe_options=replace(options.recipe_options, gap=gap))
+    recipe_options = replace(options.recipe_options, gap=DEFAULT_GAP * 60_000)
+    return replace(options, recipe_options=recipe_options)
 
 
 def apply_recipe(

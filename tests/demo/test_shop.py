@@ -1,5 +1,4 @@
-"""The demo shop: its log, the exact probabilities of its process, and the ceiling that follows from
-them."""
+"""The demo shop: its log, the probabilities of its process, and the ceiling that follows."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from posrec.data.dataset import PreparedDataset, SessionDataset, collate
+from posrec.demo.catalogue import ITEMS, features, item_number, item_table
 from posrec.demo.shop import (
     LONGEST,
     Shop,
@@ -30,18 +30,12 @@ def shop() -> Shop:
     return open_shop()
 
 
-def in_shop_numbers(shop: Shop, data: PreparedDataset) -> SessionDataset:
+def in_shop_numbers(data: PreparedDataset) -> SessionDataset:
     """The test part with items numbered as in the catalogue, from 1."""
-    numbers = {
-        item: number
-        for number, (item, _, _) in enumerate(shop.catalogue.table, start=1)
-    }
-    lookup = torch.tensor(
-        [numbers[item] for item in data.vocabulary.ids], dtype=torch.int32
-    )
-    return SessionDataset(
-        lookup[data.test.items.long() - 1], data.test.offsets, data.test.times
-    )
+    catalogue_ids = [item for item, _, _ in item_table()]
+    numbers = [catalogue_ids.index(item) + 1 for item in data.vocabulary.ids]
+    items = torch.tensor(numbers, dtype=torch.int32)[data.test.items.long() - 1]
+    return SessionDataset(items, data.test.offsets, data.test.times)
 
 
 def test_the_size_of_the_shop(data: PreparedDataset) -> None:
@@ -57,50 +51,43 @@ def test_the_size_of_the_shop(data: PreparedDataset) -> None:
 def test_the_recipe_removes_nothing(data: PreparedDataset) -> None:
     steps = data.manifest["steps"]
     assert len(steps) > 2
-    assert not any(
-        step[f"removed_{name}"]
-        for step in steps
-        for name in ("clicks", "sessions", "items")
-    )
+    for name in ("clicks", "sessions", "items"):
+        assert not any(step[f"removed_{name}"] for step in steps)
 
 
 def test_the_same_shop_every_time(tmp_path: Path) -> None:
-    one, again = (
-        make_demo(tmp_path / name, sessions=2000) for name in ("one", "again")
-    )
-    assert (one.fingerprint, one.ceiling) == (again.fingerprint, again.ceiling)
-    assert (tmp_path / "one" / "clicks.csv").read_bytes() == (
-        tmp_path / "again" / "clicks.csv"
-    ).read_bytes()
+    first = make_demo(tmp_path / "first", sessions=2000)
+    second = make_demo(tmp_path / "second", sessions=2000)
+    assert first.fingerprint == second.fingerprint
+    assert first.ceiling == second.ceiling
+    first_log = (tmp_path / "first" / "clicks.csv").read_bytes()
+    assert first_log == (tmp_path / "second" / "clicks.csv").read_bytes()
 
 
 def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
-    """The process as the module's docstring describes it, for one session of catalogue numbers."""
-    catalogue = shop.catalogue
+    """The process as `behaviours` describes it, for one session of catalogue numbers."""
     chances = Counter[int]()
-    n = len(session)
-    line, colour, size = catalogue.features(session[0])
-    last_line, _, last_size = catalogue.features(session[-1])
-    intention = 0.40 * 0.8 ** (n - 1)
-    back = 0.15 if n > 1 else 0.0
+    clicks = len(session)
+    line, colour, size = features(session[0])
+    last_line, _, last_size = features(session[-1])
+    intention = 0.40 * 0.8 ** (clicks - 1)
+    back = 0.15 if clicks > 1 else 0.0
     wander = 0.15
     drift = 1 - intention - back - wander
-    for item in range(catalogue.items):
+    for item in range(ITEMS):
         chances[item] += wander * float(shop.popularity[item])
-    for item, weight in zip(
-        shop.companions[session[0]].tolist(), shop.companion_weights, strict=True
-    ):
+    companions = shop.companions[session[0]].tolist()
+    for item, weight in zip(companions, shop.companion_weights, strict=True):
         # The line in the other size, or the category (six lines) in the same colour and size.
-        its_line, its_colour, its_size = catalogue.features(item)
+        its_line, its_colour, its_size = features(item)
         assert (its_line // 6, its_colour) == (line // 6, colour)
         assert (its_line == line) == (its_size != size)
         chances[item] += intention * float(weight)
-    for related, weight in zip(
-        shop.related[last_line].tolist(), (0.5, 0.3, 0.2), strict=True
-    ):
-        chances[catalogue.number(related, colour, last_size)] += drift * weight
-    if n > 1:
-        weights = [2] + [1] * (n - 2)
+    related_lines = shop.related[last_line].tolist()
+    for related, weight in zip(related_lines, (0.5, 0.3, 0.2), strict=True):
+        chances[item_number(related, colour, last_size)] += drift * weight
+    if clicks > 1:
+        weights = [2] + [1] * (clicks - 2)
         for item, weight in zip(session[:-1], weights, strict=True):
             chances[item] += back * weight / sum(weights)
     return chances
@@ -108,41 +95,34 @@ def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
 
 def test_the_probabilities_are_those_of_the_process(shop: Shop) -> None:
     random = np.random.default_rng(5)
-    sessions = [
-        random.integers(0, shop.catalogue.items, length).tolist()
-        for length in (1, 2, 3, 7, 20)
-    ]
+    sessions = [random.integers(0, ITEMS, length).tolist() for length in (1, 2, 3, 20)]
     sessions.append([3, 9, 3, 3, 9])  # repeats add up
-    chances = next_click_chances(
-        shop, SessionBatch.of([[item + 1 for item in session] for session in sessions])
-    )
+    batch = SessionBatch.of([[item + 1 for item in session] for session in sessions])
+    chances = next_click_chances(shop, batch)
     assert chances.sum(1).tolist() == pytest.approx([1.0] * len(sessions), abs=1e-12)
     for row, session in enumerate(sessions):
         slow = slow_chances(shop, session)
-        assert chances[row].tolist() == pytest.approx(
-            [slow[item] for item in range(shop.catalogue.items)], abs=1e-12
-        )
+        expected = [slow[item] for item in range(ITEMS)]
+        assert chances[row].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def realised(shop: Shop, test: SessionDataset, blind: str = "") -> torch.Tensor:
-    """[samples] whether the target is in the oracle's top 20; the oracle may be `blind` to one end
-    of the session."""
+def oracle_hits(shop: Shop, test: SessionDataset, blind: str = "") -> torch.Tensor:
+    """[samples] whether the target is in the oracle's top 20.
+
+    The oracle may be `blind` to one end of the session, and sees the other instead.
+    """
     hits = []
     for samples in torch.arange(len(test)).split(2048):
         batch = collate(test, samples, LONGEST)
         items = batch.items.clone()
         rows = torch.arange(len(samples))
         last = batch.lengths - 1
-        if blind == "first":  # sees the last item instead
+        if blind == "first":
             items[:, 0] = items[rows, last]
         elif blind == "last":
             items[rows, last] = items[:, 0]
-        best = (
-            next_click_chances(shop, SessionBatch(items, batch.lengths))
-            .topk(20)
-            .indices
-            + 1
-        )
+        chances = next_click_chances(shop, SessionBatch(items, batch.lengths))
+        best = chances.topk(20).indices + 1
         assert batch.targets is not None
         hits.append((best == batch.targets[:, None]).any(1))
     return torch.cat(hits).double()
@@ -152,8 +132,8 @@ def test_the_ceiling_is_what_the_best_ranking_reaches(
     shop: Shop, data: PreparedDataset
 ) -> None:
     assert data.ceiling is not None
-    test = in_shop_numbers(shop, data)
-    hits = realised(shop, test)
+    test = in_shop_numbers(data)
+    hits = oracle_hits(shop, test)
     error = float((hits.var() / len(hits)).sqrt())
     assert data.ceiling["samples"] == len(test) == len(hits)
     assert abs(float(hits.mean()) - data.ceiling["recall@20"]) < 4 * error < 0.02
@@ -163,4 +143,4 @@ def test_the_ceiling_is_what_the_best_ranking_reaches(
         assert 0 < figures[0] < figures[1] < figures[2] < 1
     # An oracle that does not see one end of the session is clearly worse: both ends matter.
     for end in ("first", "last"):
-        assert float(realised(shop, test, end).mean()) < float(hits.mean()) - 0.1
+        assert float(oracle_hits(shop, test, end).mean()) < float(hits.mean()) - 0.1

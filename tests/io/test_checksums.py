@@ -1,5 +1,4 @@
-"""checksums.json: what it lists is compared, nothing else is read, and a change that is killed
-leaves it usable."""
+"""checksums.json: what it lists is compared, and nothing else is read."""
 
 import hashlib
 import json
@@ -24,9 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_file_holds_sizes_and_sha256_as_other_tools_compute_them(
-    folder: Path,
-) -> None:
+def test_the_file_holds_sizes_and_sha256(folder: Path) -> None:
     files = json.loads((folder / "checksums.json").read_text())["files"]
     assert files == {
         name: {"size": 100, "sha256": hashlib.sha256(name.encode() * 100).hexdigest()}
@@ -66,9 +63,7 @@ def test_only_regular_files_are_read(
     if name == "a":
         listed["files"]["a"]["size"] = (folder / "a").stat().st_size
         write_text(folder / "checksums.json", json.dumps(listed))
-    with pytest.raises(
-        InputError, match=f"{name} is not a regular file|{name} can't be read"
-    ):
+    with pytest.raises(InputError, match=f"{name} (is not a regular|can't be read)"):
         FolderReader(folder).read("a")
 
 
@@ -97,12 +92,10 @@ def test_files_that_change_are_not_listed_meanwhile(folder: Path) -> None:
 
 
 def test_a_run_lists_all_of_its_files_but_the_checkpoint(trained: Path) -> None:
-    files = json.loads((trained / "checksums.json").read_text())["files"]
-    found = {path.name for path in trained.iterdir()} - {
-        "checksums.json",
-        "state.safetensors",
-    }
-    assert found == set(files) == set(FILES) - {"selection.json"}
+    listed = json.loads((trained / "checksums.json").read_text())["files"]
+    names = {path.name for path in trained.iterdir()}
+    assert names - {"checksums.json", "state.safetensors"} == listed.keys()
+    assert listed.keys() == set(FILES) - {"selection.json"}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "selection.json"])

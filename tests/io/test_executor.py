@@ -1,5 +1,4 @@
-"""Work on a Ray cluster: results as they finish, retries, errors, and what happens without Ray or
-an address."""
+"""Work on a Ray cluster: results, retries, errors, and what happens without Ray or an address."""
 
 import os
 import signal
@@ -26,16 +25,15 @@ def halved(number: int) -> int:
     return number // 2
 
 
-def killed_once(marker: Path) -> int:
-    """Kills its own process the first time; the marker shows the second time."""
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return os.getpid()
-
-
 def killed(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_once(marker: Path) -> None:
+    """Kill the process of the task the first time, which the marker shows."""
+    if not marker.exists():
+        marker.touch()
+        killed(0)
 
 
 def slow(marker: Path) -> None:
@@ -61,36 +59,25 @@ def test_every_input_has_its_result(cluster: Cluster) -> None:
             yield number
 
     results = {}
-    for given, result in cluster.run(
-        halved, inputs(), work="Halving", progress=progress
-    ):
-        results[given] = result
-        assert len(taken) <= len(results) + cluster.cpus, (
-            "inputs are taken only as tasks end"
-        )
+    running = cluster.run(halved, inputs(), work="Halving", progress=progress)
+    for number, result in running:
+        results[number] = result
+        # Inputs are taken only as tasks end.
+        assert len(taken) <= len(results) + cluster.cpus
     assert results == {number: number // 2 for number in range(0, 40, 2)}
     assert progress.moves[-1] == ("Halving", 20, 0)
     assert list(cluster.run(halved, [], work="Halving")) == []
 
 
 @pytest.mark.slow
-def test_a_task_computes_with_one_thread_since_it_has_one_core(
-    cluster: Cluster,
-) -> None:
+def test_a_task_computes_with_one_thread(cluster: Cluster) -> None:
     assert list(cluster.run(threads, [0], work="Threads")) == [(0, (1, "1"))]
 
 
 @pytest.mark.slow
-def test_an_error_of_a_task_is_raised_as_it_is(cluster: Cluster) -> None:
-    with pytest.raises(InputError, match=r"^3 is odd$"):
-        list(cluster.run(halved, [3], work="Halving"))
-
-
-@pytest.mark.slow
 def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
-    assert list(
-        dict(cluster.run(killed_once, [tmp_path / "marker"], work="Killed"))
-    ) == [tmp_path / "marker"]
+    marker = tmp_path / "marker"
+    assert list(cluster.run(killed_once, [marker], work="Killed")) == [(marker, None)]
 
 
 @pytest.mark.slow
@@ -103,18 +90,17 @@ def test_a_task_that_always_dies_ends_the_work(cluster: Cluster) -> None:
 def test_tasks_are_cancelled_when_the_iteration_ends_early(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A task that fails ends the others: the cluster has free cores again long before the slow task
-    would end."""
+    """A task that fails ends the others: cores are free long before the slow task would end."""
     marker = tmp_path / "slow"
     running = cluster.run(either, [marker, 3], work="Either")
-    with pytest.raises(InputError, match="3 is odd"):
+    with pytest.raises(InputError, match=r"^3 is odd$"):
         list(running)
     assert dict(cluster.run(halved, [2, 4], work="Halving")) == {2: 1, 4: 2}
     assert not marker.exists()
 
 
-def either(given: Path | int) -> object:
-    return slow(given) if isinstance(given, Path) else halved(given)
+def either(task: Path | int) -> object:
+    return slow(task) if isinstance(task, Path) else halved(task)
 
 
 @pytest.mark.slow
@@ -151,9 +137,9 @@ def test_an_interrupt_ends_the_work_and_the_cluster(tmp_path: Path) -> None:
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    said = process.communicate()[1]
+    _, errors = process.communicate()
     assert process.returncode != 0
-    assert said.strip().endswith("KeyboardInterrupt")
+    assert errors.strip().endswith("KeyboardInterrupt")
     assert not marker.exists()
 
 
@@ -162,27 +148,25 @@ def test_an_address_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # not listening
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        for given in (address, f"ray://{address}"):
-            with pytest.raises(InputError, match=f"no Ray cluster answers at {given}"):
-                ray_cluster(given).__enter__()
+        for closed_address in (address, f"ray://{address}"):
+            with pytest.raises(InputError, match=f"answers at {closed_address}"):
+                ray_cluster(closed_address).__enter__()
         monkeypatch.setenv(ADDRESS, address)
-        with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"):
+        with pytest.raises(InputError, match=f"answers at {address}"):
             ray_cluster().__enter__()
-    for given in ("nonsense", "host:", ":6379", "host:http"):
-        with pytest.raises(InputError, match=f"--address {given}: must be HOST:PORT"):
-            ray_cluster(given).__enter__()
+    for wrong in ("nonsense", "host:", ":6379", "host:http"):
+        with pytest.raises(InputError, match=f"--address {wrong}: must be HOST:PORT"):
+            ray_cluster(wrong).__enter__()
     with pytest.raises(InputError, match="--workers is for a new local cluster"):
         ray_cluster("127.0.0.1:6379", workers=2).__enter__()
 
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(
-        InputError, match=r"--engine ray needs packages.*pip install 'posrec\[ray\]'"
-    ):
+    with pytest.raises(InputError, match=r"pip install 'posrec\[ray\]'"):
         ray_cluster().__enter__()
 
 
 def test_nothing_loads_ray_unless_it_is_asked_for() -> None:
-    code = "import sys, posrec.io.executor, posrec.recommend.files.score; print('ray' in sys.modules)"
+    code = "import sys, posrec.recommend.files.score; print('ray' in sys.modules)"
     assert own_process(code=code).stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, and what was there before stays when a write fails."""
+"""Files and folders appear whole or not at all; a write that fails keeps what was there."""
 
 import json
 import threading
@@ -39,8 +39,9 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing_and_what_was_there_before(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "manifest.json").write_text("old")
+    manifest = tmp_path / "old" / "manifest.json"
+    manifest.parent.mkdir()
+    manifest.write_text("old")
 
     def fail(name: str) -> None:
         with whole_folder(tmp_path / name, True) as unfinished:
@@ -50,20 +51,12 @@ def test_a_failure_leaves_nothing_and_what_was_there_before(
     for name in ("new", "old"):
         with pytest.raises(error):
             fail(name)
-    assert (listed(tmp_path), (tmp_path / "old" / "manifest.json").read_text()) == (
-        ["old"],
-        "old",
-    )
+    assert listed(tmp_path) == ["old"]
+    assert manifest.read_text() == "old"
 
 
-def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(
-    tmp_path: Path,
-) -> None:
-    leftovers = (
-        ".o[u]t.unfinished-0123abcd",
-        ".last.unfinished-0123abcd",
-        ".o[u]t.unfinished-89abcdef",
-    )
+def test_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
+    leftovers = (".o[u]t.unfinished-0123abcd", ".last.unfinished-89abcdef")
     others = (".out.unfinished-notes", "out.unfinished-0123abcd", ".hidden")
     for name in (*leftovers, *others):
         (tmp_path / name).mkdir()
@@ -76,22 +69,14 @@ def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(
 
 def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
-    with (
-        pytest.raises(InputError, match="exists already"),
-        whole_folder(tmp_path / "out"),
-    ):
-        pass
+    with pytest.raises(InputError, match="exists already"):
+        whole_folder(tmp_path / "out").__enter__()
 
 
-def test_json_is_written_and_read_back_and_a_failed_write_keeps_the_old(
-    tmp_path: Path,
-) -> None:
+def test_json_comes_back_and_a_failed_write_keeps_the_old(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": [1, None]})
-    assert (read_json(path), json.loads(path.read_text())) == (
-        {"é": [1, None]},
-        {"é": [1, None]},
-    )
+    assert read_json(path) == json.loads(path.read_text()) == {"é": [1, None]}
     assert "é" in path.read_text(encoding="utf-8")
     write_text(path, "{")
     assert listed(tmp_path) == ["a.json"]
@@ -116,11 +101,8 @@ def test_arrays_are_written_as_numpy_does_and_read_back(
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     write_checksums(tmp_path, ["a.npy"])
     read = FolderReader(tmp_path).array("a.npy")
-    assert (read.dtype, read.tolist(), read.flags.writeable) == (
-        array.dtype,
-        array.tolist(),
-        True,
-    )
+    assert (read.dtype, read.tolist()) == (array.dtype, array.tolist())
+    assert read.flags.writeable
 
 
 WRITERS: dict[str, Callable[[Path, int], None]] = {
@@ -151,27 +133,23 @@ for name, write in WRITERS.items():
 
 @pytest.mark.process
 def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path: Path) -> None:
-    """A real limit on the size of files stands for a full disk; only a separate process can be
-    limited so."""
-    done = own_process(
-        tmp_path, code=f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}"
-    )
+    """A limit on the size of files, which only a separate process can have, is the full disk."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}"
+    done = own_process(tmp_path, code=code)
     assert done.stdout == "File too large True True\n" * len(WRITERS), done.stderr
     assert listed(tmp_path) == sorted(WRITERS)
 
 
 def test_tensors_come_back_with_what_is_said_about_them(tmp_path: Path) -> None:
     weights = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor(3)}
-    save_tensors(tmp_path / "w.safetensors", weights, {"epoch": 2})
-    tensors, about = load_tensors(tmp_path / "w.safetensors")
-    assert (tensors["a"].tolist(), tensors["b"].item(), about) == (
-        weights["a"].tolist(),
-        3,
-        {"epoch": 2},
-    )
-    (tmp_path / "w.safetensors").write_bytes(b"{}")
+    path = tmp_path / "w.safetensors"
+    save_tensors(path, weights, {"epoch": 2})
+    tensors, about = load_tensors(path)
+    assert (tensors["b"].item(), about) == (3, {"epoch": 2})
+    assert tensors["a"].tolist() == weights["a"].tolist()
+    path.write_bytes(b"{}")
     with pytest.raises(InputError, match=r"w\.safetensors can't be read"):
-        load_tensors(tmp_path / "w.safetensors")
+        load_tensors(path)
 
 
 def test_of_two_writers_of_a_file_one_gets_the_name(tmp_path: Path) -> None:
@@ -196,8 +174,7 @@ def test_the_unfinished_file_of_a_living_writer_stays(tmp_path: Path) -> None:
 
 
 def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each may take another's file, just created and not locked yet, for a leftover; none may fail
-    by it."""
+    """Each may take another's file for a leftover, before that is locked; none may fail by it."""
     failures: list[BaseException] = []
 
     def write(text: str) -> None:
@@ -207,13 +184,12 @@ def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> N
         except BaseException as error:
             failures.append(error)
 
-    writers = [
-        threading.Thread(target=write, args=(letter * 100,)) for letter in "abcd"
-    ]
+    texts = [letter * 100 for letter in "abcd"]
+    writers = [threading.Thread(target=write, args=(text,)) for text in texts]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
     assert failures == []
     assert listed(tmp_path) == ["a.json"]
-    assert (tmp_path / "a.json").read_text() in [letter * 100 for letter in "abcd"]
+    assert (tmp_path / "a.json").read_text() in texts

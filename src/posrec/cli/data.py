@@ -1,8 +1,9 @@
 """The commands that make and describe a prepared dataset: prepare, stats."""
 
 from pathlib import Path
+from typing import Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from posrec.cli.options import LOCAL, Address, Dataset, Engine, Json, Threads
 from posrec.cli.printing import console, say, show, warn
@@ -10,124 +11,111 @@ from posrec.cli.tables import account_table, counts_line, stats_table
 from posrec.progress import TerminalProgress
 
 
+def optional(help: str) -> Any:
+    return Option(None, help=help)
+
+
+def switch(name: str, help: str) -> Any:
+    return Option(False, name, help=help)
+
+
 def prepare(
+    context: Context,
     source: list[str] = Argument(
         ...,
         help="The click log: files or a quoted glob, plain or compressed; - is standard input.",
     ),
     out: Path = Option(..., help="The folder to create."),
-    format: str | None = Option(
-        None,
-        help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. Concluded from "
-        "the file, and reported, by default.",
+    format: str | None = optional(
+        "csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. "
+        "Concluded from the file by default."
     ),
-    test: str | None = Option(
-        None, help="The test part of an existing split, which is kept as it is."
+    test: str | None = optional(
+        "The test part of an existing split, which is kept as it is."
     ),
-    items: str | None = Option(
-        None, help="A file with a row per item: id, title, category, any other column."
+    items: str | None = optional(
+        "A file with a row per item: id, title, category, any other column."
     ),
-    all_items: bool = Option(
-        False,
-        "--all-items",
-        help="Recommend items with too few clicks too, by their attributes.",
+    all_items: bool = switch(
+        "--all-items", "Recommend items with too few clicks too, by their attributes."
     ),
-    recipe: str | None = Option(
-        None, help="clean (for your own log) or paper (the published preprocessing)."
+    recipe: str | None = optional(
+        "clean (for your own log) or paper (the published preprocessing)."
     ),
     session_column: list[str] | None = Option(
         None,
-        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together identify a session. "
-        "Guessed, and reported, by default.",
+        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together "
+        "identify a session. Guessed by default.",
     ),
-    user_column: str | None = Option(
-        None,
-        help="The column of the user id: clicks without a session's are split into sessions, see --gap. With "
-        "--session-column too, clicks that have a session keep it.",
+    user_column: str | None = optional(
+        "The column of the user id, whose clicks are split into sessions, see --gap. With "
+        "--session-column too, clicks that have a session keep it."
     ),
-    item_column: str | None = Option(
-        None, help="The column of the item id. Guessed, and reported, by default."
+    item_column: str | None = optional(
+        "The column of the item id. Guessed by default."
     ),
-    time_column: str | None = Option(
-        None, help="The column of the time. Guessed, and reported, by default."
+    time_column: str | None = optional("The column of the time. Guessed by default."),
+    time_unit: str | None = optional(
+        "s, ms, us or ns, of times that are numbers. Guessed by default."
     ),
-    time_unit: str | None = Option(
-        None, help="s, ms, us or ns, of times that are numbers. Guessed by default."
+    time_format: str | None = optional(
+        "Of times that are neither numbers nor ISO, e.g. '%d.%m.%Y %H:%M:%S'."
     ),
-    time_format: str | None = Option(
-        None,
-        help="Of times that are neither numbers nor ISO, e.g. '%d.%m.%Y %H:%M:%S'.",
+    delimiter: str | None = optional(
+        "The character between the fields of a csv file. [default: a comma]"
     ),
-    delimiter: str | None = Option(
-        None, help="The character between the fields of a csv file. [default: a comma]"
+    event_column: str | None = optional("The column of the event type."),
+    events: str | None = optional(
+        "The event types to read, e.g. view,click. All, and listed, by default."
     ),
-    event_column: str | None = Option(None, help="The column of the event type."),
-    events: str | None = Option(
-        None,
-        help="The event types to read, e.g. view,click. All, and listed, by default.",
+    event_weights: str | None = optional(
+        "How much a target of each type counts, e.g. view=1,cart=3."
     ),
-    event_weights: str | None = Option(
-        None, help="How much a target of each type counts, e.g. view=1,cart=3."
+    target_events: str | None = optional(
+        "Predict only clicks of these event types, e.g. purchase."
     ),
-    target_events: str | None = Option(
-        None, help="Predict only clicks of these event types, e.g. purchase."
+    bad_lines: str | None = optional(
+        "stop at broken lines, or skip them: see OUT.bad-lines.jsonl. [default: stop]"
     ),
-    bad_lines: str | None = Option(
-        None,
-        help="stop at broken lines, or skip them: see OUT.bad-lines.jsonl. [default: stop]",
+    bad_lines_limit: float | None = optional(
+        "skip: the share of lines that may be broken. [default: 0.01]"
     ),
-    bad_lines_limit: float | None = Option(
-        None, help="skip: the share of lines that may be broken. [default: 0.01]"
+    gap: str | None = optional(
+        "Start a new session after this inactivity. [default: 30m for a log of users]"
     ),
-    gap: str | None = Option(
-        None,
-        help="Start a new session after this inactivity. [default: 30m for a log of users]",
+    no_test: bool = switch(
+        "--no-test", "Use every session for training; nothing can be evaluated."
     ),
-    no_test: bool = Option(
-        False,
-        "--no-test",
-        help="Use every session for training; nothing can be evaluated.",
+    test_days: float | None = optional(
+        "Test on the sessions of the last N days of the log."
     ),
-    test_days: float | None = Option(
-        None, help="Test on the sessions of the last N days of the log."
+    test_share: float | None = optional(
+        "clean, without --test-days: test on this latest share. [default: 0.1]"
     ),
-    test_share: float | None = Option(
-        None,
-        help="clean, without --test-days: test on this latest share. [default: 0.1]",
+    fraction: str | None = optional(
+        "Train on the most recent part of the samples only, e.g. 1/64."
     ),
-    fraction: str | None = Option(
-        None, help="Train on the most recent part of the samples only, e.g. 1/64."
-    ),
-    min_support: int | None = Option(
-        None, help="Drop items with fewer clicks. [default: 5]"
-    ),
-    min_length: int | None = Option(
-        None, help="Drop sessions with fewer clicks. [default: 2]"
-    ),
-    drop_duplicates: bool = Option(
-        False,
+    min_support: int | None = optional("Drop items with fewer clicks. [default: 5]"),
+    min_length: int | None = optional("Drop sessions with fewer clicks. [default: 2]"),
+    drop_duplicates: bool = switch(
         "--drop-duplicates",
-        help="clean: drop events that were sent twice: same visitor, item and event type within a second.",
+        "clean: drop events sent twice: same visitor, item and event type within a second.",
     ),
-    max_session_clicks: int | None = Option(
-        None, help="clean: drop sessions with more clicks, as bots have."
+    max_session_clicks: int | None = optional(
+        "clean: drop sessions with more clicks, as bots have."
     ),
-    drop_repeats: bool = Option(
-        False,
+    drop_repeats: bool = switch(
         "--drop-repeats",
-        help="clean: drop a click on the item that was clicked just before, also where a visitor came back to it.",
+        "clean: drop a click on the item clicked just before, also if a visitor came back.",
     ),
-    max_length: int | None = Option(
-        None, help="clean: keep only the latest N clicks of a session."
+    max_length: int | None = optional(
+        "clean: keep only the latest N clicks of a session."
     ),
-    overwrite: bool = Option(
-        False, "--overwrite", help="Replace the prepared dataset at --out."
-    ),
+    overwrite: bool = switch("--overwrite", "Replace the prepared dataset at --out."),
     engine: Engine = LOCAL,
-    memory: str | None = Option(
-        None,
-        help="The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each task. "
-        "[default: what is free]",
+    memory: str | None = optional(
+        "The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each task. "
+        "[default: what is free]"
     ),
     address: Address = None,
     threads: Threads = None,
@@ -136,17 +124,20 @@ def prepare(
 
     Example: posrec prepare clicks.csv --out shop
     """
-    given = dict(
-        locals()
-    )  # the options by their names, which are those of posrec.prepare too
+    from posrec.data.prepare.options import PrepareOptions
     from posrec.data.prepare.pipeline import prepare_folder
 
-    del given["threads"]
-    given["delimiter"] = "\t" if delimiter == "\\t" else delimiter
+    # The options have the same names as those of posrec.prepare.
+    options = dict(context.params)
+    for name in ("source", "out", "threads"):
+        del options[name]
     for name in ("session_column", "events", "event_weights", "target_events"):
-        given[name] = given[name] or None
+        options[name] = options[name] or None
+    if delimiter == "\\t":
+        options["delimiter"] = "\t"
+    prepare_options = PrepareOptions.parse(**options)
     with TerminalProgress() as progress:
-        manifest = prepare_folder(**given, progress=progress)
+        manifest = prepare_folder(source, out, prepare_options, progress)
     console.print(account_table(manifest["steps"]), "", counts_line(manifest), sep="\n")
     say(f"Prepared in {out}. Look at it with: posrec stats {out}")
 

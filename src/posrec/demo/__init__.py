@@ -1,2 +1,1 @@
-"""The demo shop: its catalogue, the process that generates its clicks, and the best figures a model
-can reach."""
+"""The demo shop: its catalogue, its clicks, and the best figures a model can reach."""

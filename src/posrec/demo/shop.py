@@ -16,25 +16,32 @@ import torch
 from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
-from posrec.demo.catalogue import Numbers, ShopCatalogue
+from posrec.data.vocabulary import Vocabulary
+from posrec.demo.catalogue import (
+    ITEMS,
+    LINES,
+    Numbers,
+    features,
+    item_number,
+    item_table,
+)
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 
+Weights = npt.NDArray[np.float64]
+
 SEED = 2021
 SESSIONS = 40_000
 LONGEST = 20
-# from 2026-01-01
-START = 1_767_225_600_000
+START = 1_767_225_600_000  # 2026-01-01
 DAYS = 28
 WANDER = 0.15
 RETURN = 0.15
 INTENTION = 0.40
 FADING = 0.8
-RELATED = np.array(
-    [0.5, 0.3, 0.2]
-)  # how likely each of a line's three related lines is
+RELATED = np.array([0.5, 0.3, 0.2])  # the probabilities of a line's three related lines
 CUTOFFS = (5, 10, 20)
 
 
@@ -42,29 +49,24 @@ CUTOFFS = (5, 10, 20)
 class Shop:
     """The fixed tables of the process; items are numbered as in the catalogue."""
 
-    catalogue: ShopCatalogue
-    popularity: npt.NDArray[np.float64]  # [items]
+    popularity: Weights  # [items]
     related: Numbers  # [lines, 3]
-    companions: (
-        Numbers  # [items, 6] the items that the intention of a first item leads to
-    )
-    companion_weights: npt.NDArray[np.float64]  # [6]
+    companions: Numbers  # [items, 6] where the intention of a first item leads to
+    companion_weights: Weights  # [6]
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
-        line, _, size = self.catalogue.features(last)
-        _, colour, _ = self.catalogue.features(first)
-        return self.catalogue.number(
-            self.related[line], colour[..., None], size[..., None]
-        )
+        line, _, size = features(last)
+        _, colour, _ = features(first)
+        return item_number(self.related[line], colour[..., None], size[..., None])
 
 
 def behaviours(clicks: int) -> dict[str, float]:
-    """The probability of each behaviour after so many clicks; f is the first item, x the last.
+    """The probability of each behaviour after a number of clicks.
 
-    intention: the line of f in its other size, or its category in its colour and size. return: an
-    item clicked before. wander: any item, by popularity. drift: a line related to that of x, in
-    the size of x and the colour of f, so it depends on both ends.
+    intention: the first item's line in its other size, or its category in its colour and size.
+    return: an item clicked before. wander: any item, by popularity. drift: a line related to the
+    last item's, in the last item's size and the first item's colour, so it depends on both ends.
     """
     intention = INTENTION * FADING ** (clicks - 1)
     back = RETURN if clicks > 1 else 0.0
@@ -76,8 +78,8 @@ def behaviours(clicks: int) -> dict[str, float]:
     }
 
 
-def return_weights(clicks: int) -> npt.NDArray[np.float64]:
-    """[clicks - 1] of each position before the last; the first is twice as likely."""
+def return_weights(clicks: int) -> Weights:
+    """[clicks - 1] the probability of each position but the last; the first is twice as likely."""
     weights = np.ones(clicks - 1)
     weights[0] = 2
     weights /= weights.sum()
@@ -86,44 +88,32 @@ def return_weights(clicks: int) -> npt.NDArray[np.float64]:
 
 def open_shop() -> Shop:
     random = np.random.default_rng(SEED)
-    catalogue = ShopCatalogue()
-    popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
+    popularity = 1 / (np.arange(ITEMS) + 20.0) ** 0.6
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.
-    related = np.stack(
-        [
-            random.choice(catalogue.lines, 3, replace=False)
-            for _ in range(catalogue.lines)
-        ]
-    )
-    item = np.arange(catalogue.items)
-    line, colour, size = catalogue.features(item)
-    other_size = catalogue.number(line, colour, 1 - size)
+    related = np.stack([random.choice(LINES, 3, replace=False) for _ in range(LINES)])
+    line, colour, size = features(np.arange(ITEMS))
+    other_size = item_number(line, colour, 1 - size)
+    category = line // 6  # of six lines
     sisters = [
-        catalogue.number(line // 6 * 6 + (line + step) % 6, colour, size)
+        item_number(category * 6 + (line + step) % 6, colour, size)
         for step in (1, 2, 3, 4, 5)
     ]
     companions = np.stack([other_size, *sisters], axis=1)
     weights = np.array([0.37, 0.25, 0.15, 0.1, 0.08, 0.05])
-    return Shop(
-        catalogue,
-        popularity / popularity.sum(),
-        related,
-        companions,
-        weights / weights.sum(),
-    )
+    weights /= weights.sum()
+    return Shop(popularity / popularity.sum(), related, companions, weights)
 
 
 def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
-    """items [sessions, longest] (-1 after a session's end) and the time of every click, in
-    milliseconds."""
+    """Items [sessions, LONGEST], -1 after a session's end, and times in milliseconds."""
     random = np.random.default_rng(SEED + 1)
     lengths = np.minimum(1 + random.geometric(0.26, sessions), LONGEST)
     popular = np.cumsum(shop.popularity)
 
     def wander(count: int) -> Numbers:
-        found: Numbers = np.searchsorted(popular, random.random(count) * popular[-1])
-        return found
+        items: Numbers = np.searchsorted(popular, random.random(count) * popular[-1])
+        return items
 
     items = np.full((sessions, LONGEST), -1)
     items[:, 0] = wander(sessions)
@@ -133,15 +123,12 @@ def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
         last = items[going, clicks - 1]
         count = len(going)
         chances = behaviours(clicks)
-        companion = random.choice(
-            len(shop.companion_weights), count, p=shop.companion_weights
-        )
+        weights = shop.companion_weights
+        companion = random.choice(len(weights), count, p=weights)
         related = random.choice(len(RELATED), count, p=RELATED)
-        position = (
-            random.choice(clicks - 1, count, p=return_weights(clicks))
-            if clicks > 1
-            else np.zeros(count, int)
-        )
+        position = np.zeros(count, int)
+        if clicks > 1:
+            position = random.choice(clicks - 1, count, p=return_weights(clicks))
         options = {
             "intention": shop.companions[first, companion],
             "return": items[going, position],
@@ -149,9 +136,8 @@ def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
             "drift": shop.drift_to(last, first)[np.arange(count), related],
         }
         behaviour = random.choice(len(chances), count, p=list(chances.values()))
-        items[going, clicks] = np.stack([options[name] for name in chances])[
-            behaviour, np.arange(count)
-        ]
+        next_items = np.stack([options[name] for name in chances])
+        items[going, clicks] = next_items[behaviour, np.arange(count)]
     begun = START + random.integers(0, DAYS * 86_400_000, sessions)
     pauses = random.exponential(40_000, items.shape).astype(np.int64) + 1000
     pauses[:, 0] = 0
@@ -160,44 +146,36 @@ def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
 
 def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
     """P(next | session) [B, items] for a batch of catalogue numbers + 1 (0 is padding)."""
-    chances = torch.empty(len(batch.lengths), shop.catalogue.items, dtype=torch.float64)
+    chances = torch.empty(len(batch.lengths), ITEMS, dtype=torch.float64)
     for clicks in sorted(set(batch.lengths.tolist())):
         rows = (batch.lengths == clicks).nonzero()[:, 0]
         sessions = batch.items[rows, :clicks].numpy() - 1
+        first = sessions[:, 0]
         probability = behaviours(clicks)
-        part = torch.from_numpy(shop.popularity * probability["wander"]).repeat(
-            len(rows), 1
-        )
-
-        def add(
-            items: Numbers, weights: npt.NDArray[np.float64], part: Tensor = part
-        ) -> None:
-            spread = torch.from_numpy(np.broadcast_to(weights, items.shape).copy())
-            part.scatter_add_(1, torch.from_numpy(items), spread)
-
-        add(
-            shop.companions[sessions[:, 0]],
-            probability["intention"] * shop.companion_weights,
-        )
-        add(
-            shop.drift_to(sessions[:, -1], sessions[:, 0]),
-            probability["drift"] * RELATED,
-        )
+        wander = torch.from_numpy(shop.popularity * probability["wander"])
+        row_chances = wander.repeat(len(rows), 1)
+        targets = [
+            (shop.companions[first], probability["intention"] * shop.companion_weights),
+            (shop.drift_to(sessions[:, -1], first), probability["drift"] * RELATED),
+        ]
         if clicks > 1:
-            add(sessions[:, :-1], probability["return"] * return_weights(clicks))
-        chances[rows] = part
+            back = probability["return"] * return_weights(clicks)
+            targets.append((sessions[:, :-1], back))
+        for items, weights in targets:
+            spread = torch.from_numpy(np.broadcast_to(weights, items.shape).copy())
+            row_chances.scatter_add_(1, torch.from_numpy(items), spread)
+        chances[rows] = row_chances
     return chances
 
 
 def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
     """The expected Recall, MRR and NDCG of the best possible ranking of the test samples."""
-    numbers = {name: number for number, (name, _, _) in enumerate(shop.catalogue.table)}
-    shop_number = torch.tensor(
-        [numbers[name] + 1 for name in data.vocabulary.ids], dtype=torch.int32
+    catalogue = Vocabulary([name for name, _, _ in item_table()])
+    shop_numbers = torch.tensor(
+        catalogue.indices(data.vocabulary.ids), dtype=torch.int32
     )
-    test = SessionDataset(
-        shop_number[data.test.items.long() - 1], data.test.offsets, data.test.times
-    )
+    items = shop_numbers[data.test.items.long() - 1]
+    test = SessionDataset(items, data.test.offsets, data.test.times)
     rank = torch.arange(1, max(CUTOFFS) + 1, dtype=torch.float64)
     gains = {
         "recall": torch.ones_like(rank),
@@ -207,19 +185,15 @@ def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
     totals = torch.zeros(len(gains), len(rank), dtype=torch.float64)
     for start in range(0, len(test), 2048):
         samples = torch.arange(start, min(start + 2048, len(test)))
-        best = (
-            next_click_chances(shop, collate(test, samples, LONGEST))
-            .topk(max(CUTOFFS))
-            .values.sum(0)
-        )
+        chances = next_click_chances(shop, collate(test, samples, LONGEST))
+        best = chances.topk(max(CUTOFFS)).values.sum(0)
         totals += torch.stack([gain * best for gain in gains.values()])
     means = totals.cumsum(1) / len(test)
-    figures = {
-        f"{name}@{k}": float(means[row, k - 1])
-        for row, name in enumerate(gains)
-        for k in CUTOFFS
-    }
-    return {"samples": len(test), **figures}
+    figures: dict[str, Any] = {"samples": len(test)}
+    for row, name in enumerate(gains):
+        for k in CUTOFFS:
+            figures[f"{name}@{k}"] = float(means[row, k - 1])
+    return figures
 
 
 def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path, Path]:
@@ -227,46 +201,40 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     items, times = simulate(shop, sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
-    names = [name for name, _, _ in shop.catalogue.table]
+    names = [name for name, _, _ in item_table()]
+    session = session[order]
+    click = click[order]
     columns = (session, items[session, click], times[session, click])
-    rows = zip(*(column[order].tolist() for column in columns), strict=True)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    clicks = [f"s{number},{names[item]},{time}\n" for number, item, time in rows]
     folder.mkdir(parents=True, exist_ok=True)
-    clicks = "".join(
-        f"s{session},{names[item]},{time}\n" for session, item, time in rows
-    )
-    write_text(folder / "clicks.csv", "session_id,item_id,timestamp\n" + clicks)
+    header = "session_id,item_id,timestamp\n"
+    write_text(folder / "clicks.csv", header + "".join(clicks))
     table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(
-        [("item_id", "title", "category"), *shop.catalogue.table]
-    )
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("item_id", "title", "category"))
+    writer.writerows(item_table())
     write_text(folder / "items.csv", table.getvalue())
     return folder / "clicks.csv", folder / "items.csv"
 
 
 def make_demo(folder: str | Path, sessions: int = SESSIONS) -> PreparedDataset:
-    """Write the shop's log into `folder`, prepare it in `folder/data`, and store the ceiling."""
+    """Write the shop's log into `folder`; prepare it in `folder/data`, with the ceiling."""
     from posrec.data.prepare.pipeline import prepare
 
     folder = Path(folder)
     shop = open_shop()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder with --out")
-    if (
-        folder.exists()
-        and any(folder.iterdir())
-        and not (folder / "data" / CEILING).exists()
-    ):
+    is_empty = not folder.exists() or not any(folder.iterdir())
+    if not is_empty and not (folder / "data" / CEILING).exists():
         raise InputError(
             f"{folder} exists and is not an earlier demo; name another folder with --out"
         )
     clicks, items = write_log(shop, folder, sessions)
+    silent = SilentProgress()
     data = prepare(
-        clicks,
-        "csv",
-        folder / "data",
-        items=items,
-        overwrite=True,
-        progress=SilentProgress(),
+        clicks, "csv", folder / "data", items=items, overwrite=True, progress=silent
     )
     with changing(data.path, CEILING):
         write_json(data.path / CEILING, ceiling(shop, data))

@@ -1,5 +1,4 @@
-"""Files and folders that are written whole or not at all: under a hidden temporary name beside the
-final one, flushed to the disk, and renamed."""
+"""Files and folders that are written whole or not at all: under a temporary name, then renamed."""
 
 from posrec.io.files import (
     CONTINUATION,
@@ -7,10 +6,8 @@ from posrec.io.files import (
     WEIGHTS,
     load_tensors,
     os_error_in,
-    parse_json,
     read_bytes,
     read_json,
-    refuse_unwritable,
     save_tensors,
     whole_file,
     write_array,

@@ -4,7 +4,7 @@
         for job, result in executor.run(run_job, jobs, work="Jobs"):
             ...
 
-Ray starts a task again where its process or machine dies, so what it writes is whole or not there.
+Ray runs a task again if its process or machine dies, so what it writes is whole or not there.
 """
 
 import os
@@ -23,23 +23,18 @@ from posrec.progress import Progress, SilentProgress
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
-# the values of --engine
+# The values of --engine.
 LOCAL = "local"
 RAY = "ray"
-ADDRESS = "RAY_ADDRESS"  # what Ray itself reads where no address is given; `ray job submit` sets it
-# No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for
-# no GPU.
+ADDRESS = "RAY_ADDRESS"  # which Ray itself reads, and `ray job submit` sets
+# No report of usage to Ray's makers; a task without GPUs keeps CUDA_VISIBLE_DEVICES as it is.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-OBJECT_MEMORY = (
-    256 * 2**20
-)  # bytes for what tasks return and are given; large things go through files
+OBJECT_MEMORY = 256 * 2**20  # for inputs and results; large things go through files
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
 RETRIES = 3  # of a task whose process or machine dies
 
 
 class ThisProcess:
-    """The executor that does one task after the other, in this process."""
-
     cpus = 1
 
     def run(
@@ -48,16 +43,15 @@ class ThisProcess:
         inputs: Iterable[Input],
         *,
         work: str,
-        gpus: int = 0,
-        in_order: bool = True,
         progress: Progress | None = None,
+        **_: Any,
     ) -> Iterator[tuple[Input, Result]]:
-        """As `Cluster.run`, always in order; the function chooses its device itself."""
+        """As `Cluster.run`, one task after the other; the function chooses its device itself."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
-        for done, given in enumerate(inputs):
+        for done, task_input in enumerate(inputs):
             progress.update(work, done, total)
-            yield given, function(given)
+            yield task_input, function(task_input)
         progress.update(work, total, total)
 
     def gpus_for(self, device: str) -> int:
@@ -65,10 +59,7 @@ class ThisProcess:
 
 
 class Cluster:
-    """The executor that is a connection to Ray.
-
-    On many machines, all paths must be on a file system that every machine has.
-    """
+    """A connection to Ray. All paths must be on a file system that every machine has."""
 
     def __init__(self, ray: Any) -> None:
         resources = ray.cluster_resources()
@@ -88,67 +79,62 @@ class Cluster:
     ) -> Iterator[tuple[Input, Result]]:
         """Run `function(input)` for every input as a task of its own; yield inputs with results.
 
-        Inputs are taken from the iterable only as tasks end, so that there may be any number. A
-        task whose process or machine dies is run again up to RETRIES times. An error of `function`
+        Inputs are taken only as tasks end, so that there may be any number. An error of `function`
         is raised here; then, or if the iteration is left early, the other tasks are cancelled.
 
         Args:
-            function: it is pickled; every process loads it once, and keeps it for its tasks.
-            inputs: small values that can be pickled.
-            work: the name of the progress bar.
+            function: it is pickled, as inputs are; every process loads it once.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             in_order: yield the results in the order of the inputs, else as they finish.
-            progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
-        at_once = (
-            min(self.cpus, self.gpus // gpus) if gpus else self.cpus
-        )  # tasks that can run at the same time
-        if not at_once:  # Ray would wait for machines to join
-            raise InputError(
-                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
-            )
-        most = (
-            2 * at_once if in_order else at_once
-        )  # of those in order, some are done and wait for the first
+        at_once = self.tasks_at_once(gpus)
+        # In order, finished tasks wait for the first one, so others are started meanwhile.
+        most = 2 * at_once if in_order else at_once
         task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(call)
-        shared = [
-            self.ray.put(function)
-        ]  # in a list, so that the task loads it only after it has set its threads
+        # In a list, so that the task loads the function only after it has set its threads.
+        shared = [self.ray.put(function)]
         running: dict[Any, Input] = {}
         waiting = iter(inputs)
         done = 0
         began = time.monotonic()
         try:
             while True:
-                for given in islice(waiting, most - len(running)):
-                    running[task.remote(shared, given)] = given
+                for task_input in islice(waiting, most - len(running)):
+                    running[task.remote(shared, task_input)] = task_input
                 if not running:
                     return
-                progress.update(
-                    work, done, total, f"{min(at_once, len(running))} at a time"
-                )
+                note = f"{min(at_once, len(running))} at a time"
+                progress.update(work, done, total, note)
                 watched = list(running)[:1] if in_order else list(running)
                 (finished,) = self.ray.wait(watched, num_returns=1)[0]
-                given = running.pop(finished)
-                yield given, self.result_of(finished, work)
+                yield running.pop(finished), self.result_of(finished, work)
                 done += 1
-                progress.update(
-                    work,
-                    done,
-                    total,
-                    f"{done / (time.monotonic() - began):.2g} tasks/s",
-                )
+                speed = done / (time.monotonic() - began)
+                progress.update(work, done, total, f"{speed:.2g} tasks/s")
         finally:
-            if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
-                for unfinished in self.ray.wait(
-                    list(running), num_returns=len(running), timeout=0
-                )[1]:
-                    self.ray.cancel(unfinished, force=True)
+            self.cancel(list(running))
+
+    def tasks_at_once(self, gpus: int) -> int:
+        count = min(self.cpus, self.gpus // gpus) if gpus else self.cpus
+        if not count:  # Ray would wait for machines to join
+            raise InputError(
+                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} "
+                f"and {self.gpus}"
+            )
+        return count
+
+    def cancel(self, tasks: list[Any]) -> None:
+        if not tasks:
+            return
+        # Ray 2.60 aborts if a task is cancelled whose result is on its way.
+        _, unfinished = self.ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        for task in unfinished:
+            self.ray.cancel(task, force=True)
 
     def gpus_for(self, device: str) -> int:
-        """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
+        """The GPUs of a task on `device`: "auto" takes one if the cluster has any."""
         if device not in ("auto", "cpu", "cuda"):
             raise InputError(
                 f"device {device!r} is not known; choose auto, cpu or cuda"
@@ -160,42 +146,39 @@ class Cluster:
         try:
             return self.ray.get(finished)
         except errors.RayTaskError as error:
-            raise (
-                error.cause if isinstance(error.cause, Exception) else error
-            ) from None
+            if isinstance(error.cause, Exception):
+                raise error.cause from None
+            raise
         except (
             errors.WorkerCrashedError,
             errors.OutOfMemoryError,
             errors.NodeDiedError,
         ) as error:
             raise RunFailed(
-                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of memory; "
-                f"use fewer --workers or larger machines ({first_line(error)})"
+                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of "
+                f"memory; use fewer --workers or larger machines ({first_line(error)})"
             ) from None
 
 
 Executor = ThisProcess | Cluster
 
 
-def call(shared: list[Any], given: Any) -> Any:
-    """What a task does: it computes with one thread, since it has one core."""
-    use_threads(1)
-    return loaded_function(shared[0])(given)
+def call(shared: list[Any], task_input: Any) -> Any:
+    use_threads(1)  # since a task has one core
+    return loaded_function(shared[0])(task_input)
 
 
 @lru_cache(maxsize=1)
-def loaded_function(reference: Any) -> Callable[[Any], Any]:
+def loaded_function(reference: Any) -> Any:
     import ray
 
-    function: Callable[[Any], Any] = ray.get(reference)
-    return function
+    return ray.get(reference)
 
 
 @contextmanager
 def executor_of(
     engine: str, address: str | None = None, workers: int | None = None
 ) -> Iterator[Executor]:
-    """The executor that the options of a command ask for."""
     if engine not in (LOCAL, RAY):
         raise InputError(f"--engine {engine} is not known; choose {LOCAL} or {RAY}")
     if engine == RAY:
@@ -212,13 +195,11 @@ def executor_of(
 def ray_cluster(
     address: str | None = None, workers: int | None = None
 ) -> Iterator[Cluster]:
-    """Connect to the Ray cluster at `address`, or start one on this machine that ends with the
-    block.
+    """Connect to a Ray cluster, or start one on this machine that ends with the block.
 
     Args:
-        address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` from
-            outside, or "auto" for the one on this machine; by default RAY_ADDRESS, else a new one.
-        workers: tasks at a time in a new local cluster; by default one for each core.
+        address: `HOST:PORT`, `ray://HOST:PORT` or "auto"; by default RAY_ADDRESS, or a new cluster.
+        workers: tasks at a time in a new cluster; by default one for each core.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -243,15 +224,16 @@ def ray_cluster(
         options = {"address": address}
     try:
         ray.init(**options, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # Ray raises a plain one if its own processes do not start within 30 seconds
+    # Ray raises a plain Exception if its own processes do not start within 30 seconds.
+    except Exception as error:
         if address is None:
-            ray.shutdown()  # what has been started of it
+            ray.shutdown()  # what has started
             raise RunFailed(
                 f"Ray can't start a cluster on this machine: {error}"
             ) from None
         raise InputError(
-            f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a token, set "
-            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
+            f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a "
+            "token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
         ) from None
     try:
         yield Cluster(ray)
@@ -272,5 +254,6 @@ def check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
+            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, "
+            "or leave out --address"
         ) from None

@@ -1,5 +1,4 @@
-"""Text, JSON, arrays and tensors: files that are replaced whole or not at all, and read with errors
-that name them."""
+"""Text, JSON, arrays and tensors: replaced whole or not at all, and read with clear errors."""
 
 import json
 import os
@@ -21,8 +20,7 @@ from posrec.io.unfinished import flush, temporary
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs
-# besides the weights.
+# Files of a run: weights, latest checkpoint, and what else a training that starts from it needs.
 WEIGHTS = "model.safetensors"
 STATE = "state.safetensors"
 CONTINUATION = "continuation.safetensors"
@@ -38,10 +36,10 @@ def refuse_unwritable(path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary name to write to; rename it to `path` when the block succeeds.
+    """Yield a temporary file to write to; rename it to `path` when the block succeeds.
 
-    The temporary name has no suffix, so that nobody who lists `*.json` finds it. If `path` is a
-    symbolic link, the file that it leads to is replaced.
+    Nobody who lists `*.json` finds it. If `path` is a symbolic link, the file that it leads to is
+    replaced.
     """
 
     def refuse_existing() -> None:
@@ -62,30 +60,30 @@ def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def give_name(unfinished: Path, path: Path) -> None:
-    """Rename a file once its content is on the disk."""
     flush(unfinished)
     unfinished.replace(path)
     flush(path.absolute().parent)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """A whole file, or its first `most` bytes; an InputError says why it can't be read.
+    """A whole file, or its first `most` bytes.
 
     A folder from elsewhere may hold a link to /dev/zero, or a pipe that nobody writes to. So the
     file is opened without waiting, must be a regular one, and is read to the size that it has.
     """
+
+    def open_at_once(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
     try:
-        with open(
-            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-        ) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise InputError(
                     f"{path} is not a regular file; copy or make the folder again"
                 )
-            return file.read(
-                state.st_size if most is None else min(state.st_size, most)
-            )
+            size = state.st_size if most is None else min(state.st_size, most)
+            return file.read(size)
     except MemoryError:
         raise InputError(
             f"{path} does not fit in memory; it is damaged, or this machine is too small for it"
@@ -101,24 +99,24 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def os_error_in(error: Exception) -> OSError | None:
-    """The operating system's error in one of a library written in Rust: "... No space left on
-    device (os error 28)"."""
-    found = re.search(r"os error (\d+)", str(error))
-    return (
-        OSError(int(found[1]), os.strerror(int(found[1])))
-        if found is not None
-        else None
-    )
+    """The operating system's error that a library written in Rust quotes: "... (os error 28)"."""
+    match = re.search(r"os error (\d+)", str(error))
+    if match is None:
+        return None
+    number = int(match[1])
+    return OSError(number, os.strerror(number))
 
 
 def no_permission(path: Path, error: OSError) -> InputError:
     try:
-        found = path.stat()
-        whose = f" it belongs to user {found.st_uid} and its mode is {stat.S_IMODE(found.st_mode):04o};"
+        state = path.stat()
+        mode = f"{stat.S_IMODE(state.st_mode):04o}"
+        reason = f"it belongs to user {state.st_uid} and its mode is {mode}"
     except OSError:
-        whose = " a folder on the way to it is closed to this user;"
+        reason = "a folder on the way to it is closed to this user"
     return InputError(
-        f"{path} can't be read: {error.strerror};{whose} let user {os.geteuid()} read it (chmod, chown)"
+        f"{path} can't be read: {error.strerror}; {reason}; "
+        f"let user {os.geteuid()} read it (chmod, chown)"
     )
 
 
@@ -136,13 +134,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes, path: Path) -> Any:
-    """`content` is that of the file `path`, which errors name."""
     try:
         return json.loads(content.decode("utf-8"))
-    except (
-        RecursionError,
-        ValueError,
-    ) as error:  # also nested too deeply, or a number of thousands of digits
+    # Also if it is nested too deeply, or has a number of thousands of digits.
+    except (RecursionError, ValueError) as error:
         raise InputError(
             f"{path} is not JSON ({error}); it was damaged or written by something else"
         ) from None
@@ -150,20 +145,18 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
     """As `np.save`, which would hide the reason when the disk is full."""
+    header = np.lib.format.header_data_from_array_1_0(array)
     with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, np.lib.format.header_data_from_array_1_0(array)
-        )
+        np.lib.format.write_array_header_1_0(file, header)
         file.write(np.ascontiguousarray(array).data)
 
 
 def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
-    """The array of an .npy file without Python objects; errors name `path`."""
+    stream = BytesIO(content)
     try:
-        array: npt.NDArray[Any] = np.lib.format.read_array(
-            BytesIO(content), allow_pickle=False
-        )
-    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    # numpy parses the header as Python: damage there can raise almost anything.
+    except Exception as error:
         raise InputError(
             f"{path} can't be read ({error}); the folder is damaged, make it again"
         ) from None
@@ -173,28 +166,28 @@ def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
 def save_tensors(
     path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]
 ) -> None:
-    """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never
-    executes anything."""
-    from safetensors.torch import (
-        save,
-    )  # save_file would replace the unfinished file, which is locked
+    """Replace a safetensors file; `about` is kept beside the tensors as JSON."""
+    from safetensors.torch import save
 
+    # The library's save_file would replace the unfinished file, which is locked.
     content = save(separate(tensors), {"about": json.dumps(about)})
     with whole_file(path, overwrite=True) as unfinished:
         unfinished.write_bytes(content)
 
 
 def separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """The tensors in memory of the CPU that no two of them share, as safetensors requires: a model
-    may use one weight under two names."""
-    found = {}
-    memory = set()
+    """The tensors on the CPU, none in the memory of another, as safetensors requires.
+
+    A model may use one weight under two names.
+    """
+    separated = {}
+    used_memory = set()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         begin = tensor.untyped_storage().data_ptr()
-        found[name] = tensor.clone() if begin in memory else tensor
-        memory.add(begin)
-    return found
+        separated[name] = tensor.clone() if begin in used_memory else tensor
+        used_memory.add(begin)
+    return separated
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
@@ -204,19 +197,19 @@ def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 def parse_tensors(
     content: bytes, path: Path
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-    """The tensors, and the note beside them. `content` is that of the file `path`.
+    """The tensors and what is kept about them.
 
-    It is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that
-    is cut short ends the process with SIGBUS.
+    The content is read, not mapped: a mapped file that is overwritten changes the tensors, and one
+    that is cut short ends the process with SIGBUS.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
-        tensors = dict(
-            sorted(load(content).items())
-        )  # the library's order differs from call to call
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        # In order of name, since the library's order differs from call to call.
+        tensors = dict(sorted(load(content).items()))
+        header_size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + header_size])
         return tensors, json.loads(header["__metadata__"]["about"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(

@@ -1,15 +1,15 @@
-"""Folders that get their name only when they are complete, and the checksums that bind their files.
+"""Folders that get their name only when they are complete, and the checksums of their files.
 
 checksums.json has the size and the SHA-256 of every file of a run or of a prepared dataset, and is
-written last. A folder that is being copied, or whose files come from two runs, does not match it
-and is not loaded. A file that is not listed is not read.
+written last. A folder that is being copied does not match it, and is not loaded. A file that is not
+listed is not read.
 """
 
 import ctypes
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKSUMS = "checksums.json"
-# the files that mark a folder as one of ours
+# The files that mark a folder as one of ours.
 DATASET = "manifest.json"
 RUN = "config.json"
 KINDS = {
@@ -53,7 +53,6 @@ HERE = -100
 
 
 def require_folder(folder: Path, marker: str) -> None:
-    """Fail unless `folder` is a prepared dataset or a run, as `marker` says."""
     try:
         if stat.S_ISREG((folder / marker).stat().st_mode):
             return
@@ -63,17 +62,14 @@ def require_folder(folder: Path, marker: str) -> None:
         pass
     kind, command = KINDS[marker]
     (other,) = KINDS.keys() - {marker}
-    found = (
-        f"has no {marker}"
-        if folder.is_dir()
-        else "is a file"
-        if folder.exists()
-        else "does not exist"
-    )
     if (folder / other).is_file():
-        found = f"is a {KINDS[other][0]}"
+        reason = f"is a {KINDS[other][0]}"
+    elif folder.is_dir():
+        reason = f"has no {marker}"
+    else:
+        reason = "is a file" if folder.exists() else "does not exist"
     raise InputError(
-        f"{folder} is not a {kind} (it {found}); check the path, or make one with {command}"
+        f"{folder} is not a {kind} (it {reason}); check the path, or make one with {command}"
     )
 
 
@@ -87,7 +83,8 @@ def refuse_existing(
         )
     if folder.exists() and not (folder / marker).exists():
         raise InputError(
-            f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; remove it yourself"
+            f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; "
+            "remove it yourself"
         )
     refuse_unwritable(folder)
 
@@ -107,9 +104,8 @@ def whole_folder(
         yield unfinished
         for path in [*unfinished.iterdir(), unfinished]:
             flush(path)
-        with locked(
-            folder.parent
-        ):  # of two writers without `overwrite`, only one gets the name
+        # Of two writers without `overwrite`, only one gets the name.
+        with locked(folder.parent):
             refuse_existing(folder, overwrite, marker)
             if folder.exists():
                 replace_folder(folder, unfinished)
@@ -123,9 +119,8 @@ def replace_folder(folder: Path, new: Path) -> None:
         remove(new)
         return
     replaced = new.with_name(new.name + REPLACED)
-    folder.rename(
-        replaced
-    )  # if the process is killed here, the next writer restores the name
+    # If the process is killed after this line, the next writer restores the name.
+    folder.rename(replaced)
     try:
         new.rename(folder)
     except BaseException:
@@ -134,15 +129,14 @@ def replace_folder(folder: Path, new: Path) -> None:
     remove(replaced)
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where the system has no such step."""
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two names in one step; return False if the system can't."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):  # not Linux, or an old C library
         return False
-    return bool(
-        renameat2(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
-    )
+    names = (os.fsencode(first), os.fsencode(second))
+    return bool(renameat2(HERE, names[0], HERE, names[1], EXCHANGE) == 0)
 
 
 @dataclass(frozen=True)
@@ -159,7 +153,7 @@ def read_checksums(folder: Path) -> dict[str, Checksum]:
         )
     content = read_json(path)
     try:
-        found = {
+        checksums = {
             name: Checksum(int(entry["size"]), str(entry["sha256"]))
             for name, entry in content["files"].items()
         }
@@ -167,78 +161,53 @@ def read_checksums(folder: Path) -> dict[str, Checksum]:
         raise InputError(
             f"{path} is not a list of checksums; it is damaged, make the folder again"
         ) from None
-    if any(Path(name).name != name for name in found):
+    if any(Path(name).name != name for name in checksums):
         raise InputError(
             f"{path} names files outside {folder}; it is damaged, make the folder again"
         )
-    return found
-
-
-def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Write checksums.json for those of the files `names` that exist."""
-    save(
-        folder,
-        {name: checksum(folder / name) for name in names if (folder / name).is_file()},
-    )
+    return checksums
 
 
 @contextmanager
 def changing(folder: Path, *names: str) -> Iterator[None]:
-    """Replace or add the files `names` of a finished folder in the block.
+    """Replace or add the files `names` of a finished folder in the block, which locks it.
 
     They are not listed while they change: if the process is killed, the folder can still be
-    loaded, without them. The folder is locked, so that a reader that locks it too never sees it so.
+    loaded, without them.
     """
-    if not (
-        folder / CHECKSUMS
-    ).exists():  # a copy that `Recommender.save` writes, whose folder is locked already
-        yield
+    if not (folder / CHECKSUMS).exists():
+        yield  # a copy that `Recommender.save` writes, whose folder is locked already
         return
     with locked(folder):
-        kept = {
-            name: entry
-            for name, entry in read_checksums(folder).items()
-            if name not in names
-        }
-        save(folder, kept)
+        others = read_checksums(folder)
+        for name in names:
+            others.pop(name, None)
+        write_checksums(folder, (), others)
         yield
-        save(
-            folder,
-            kept
-            | {
-                name: checksum(folder / name)
-                for name in names
-                if (folder / name).is_file()
-            },
-        )
+        write_checksums(folder, names, others)
 
 
-def save(folder: Path, files: dict[str, Checksum]) -> None:
-    write_json(
-        folder / CHECKSUMS,
-        {"files": {name: asdict(entry) for name, entry in sorted(files.items())}},
-    )
-
-
-def checksum(path: Path) -> Checksum:
-    with path.open("rb") as file:
-        return Checksum(
-            path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
-        )
+def write_checksums(
+    folder: Path, names: Iterable[str], others: Mapping[str, Checksum] | None = None
+) -> None:
+    """Write checksums.json: of the files `names` that exist, and `others` that are known."""
+    checksums = dict(others or {})
+    for path in (folder / name for name in names):
+        if path.is_file():
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            checksums[path.name] = Checksum(path.stat().st_size, sha256)
+    files = {name: asdict(checksum) for name, checksum in sorted(checksums.items())}
+    write_json(folder / CHECKSUMS, {"files": files})
 
 
 class FolderReader:
-    """Reads files of a run or dataset whole, and compares them with checksums.json.
-
-    Attributes:
-        checksums: what checksums.json lists.
-        sha256: the SHA-256 of every file that was read, by name.
-    """
+    """Reads files of a run or dataset whole, and compares them with checksums.json."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.checksums = read_checksums(folder)
-        self.sha256: dict[str, str] = {}
+        self.sha256: dict[str, str] = {}  # of every file that was read, by name
 
     def has(self, name: str) -> bool:
         return name in self.checksums
@@ -250,14 +219,13 @@ class FolderReader:
                 f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again"
             )
         recorded = self.checksums[name]
-        content = read_bytes(
-            path, max(recorded.size, 0) + 1
-        )  # one byte more shows that a file is larger
+        # One byte more shows that a file is larger.
+        content = read_bytes(path, max(recorded.size, 0) + 1)
         self.sha256[name] = hashlib.sha256(content).hexdigest()
         if recorded.sha256 != self.sha256[name]:
             raise InputError(
-                f"{path} does not match {CHECKSUMS}: the folder is being written, was copied in part, or was changed; "
-                "copy or make it again"
+                f"{path} does not match {CHECKSUMS}: the folder is being written, was copied in "
+                "part, or was changed; copy or make it again"
             )
         return content
 

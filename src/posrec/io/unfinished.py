@@ -1,8 +1,8 @@
-"""Unfinished files and folders, and the locks between processes, which are filelock's.
+"""Unfinished files and folders, and locks between processes.
 
 `runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A
-killed process leaves the unfinished one behind; the next write into the same folder removes it.
-The operating system releases a lock when its process ends.
+killed process, whose locks the operating system releases, leaves the unfinished one behind; the
+next write into the same folder removes it.
 """
 
 import os
@@ -21,15 +21,15 @@ from posrec.errors import InputError
 UNFINISHED = re.compile(
     r"\.(?P<name>.+)\.unfinished-[0-9a-f]{8}(?P<replaced>-replaced)?", re.DOTALL
 )
-REPLACED = "-replaced"  # the end of the name of a folder that is being replaced, see folders.py
-LOCK = ".lock"  # in a folder that one process writes into for longer
+REPLACED = "-replaced"  # ends the name of a folder that is being replaced (folders.py)
+LOCK = ".lock"  # in a folder of `one_writer`
 
 
 @contextmanager
 def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
-    """Yield what `create` made beside `path`, locked in the block; remove it if the block fails.
+    """Yield what `create` made beside `path`; remove it if the block fails.
 
-    The lock distinguishes what is being written from what a killed process left behind.
+    Its lock distinguishes it from what a killed process left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
@@ -51,7 +51,7 @@ def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
 def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
     """An unfinished file or folder beside `path`, and the handle that locks it.
 
-    Until it is locked, another writer may remove it as a leftover; then another one is made.
+    Until it is locked, another writer may remove it as a leftover; then a new one is made.
     """
     while True:
         unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
@@ -65,7 +65,7 @@ def create_locked(path: Path, create: Callable[[Path], None]) -> tuple[Path, int
 
 @contextmanager
 def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, for what is needed on the way; it is always removed."""
+    """Yield an empty folder beside `path`, which is removed after the block."""
     with temporary(path, partial(Path.mkdir, mode=mode)) as folder:
         yield folder
         remove(folder)
@@ -74,20 +74,19 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 def remove_leftovers(folder: Path) -> None:
     """Remove the unfinished files and folders that killed writers left in `folder`.
 
-    Each is removed while it is locked, so that a writer that has just created it notices.
+    Each is locked meanwhile, so that a writer that has just created it notices.
     """
     for leftover in folder.glob(".*.unfinished-*"):
-        if (found := UNFINISHED.fullmatch(leftover.name)) is None:
+        if (match := UNFINISHED.fullmatch(leftover.name)) is None:
             continue
         with suppress(OSError):  # it belongs to someone else
-            handle = os.open(
-                leftover, os.O_RDONLY | os.O_NONBLOCK
-            )  # a pipe would be waited for
+            # Without O_NONBLOCK, a pipe would be waited for.
+            handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 if not is_abandoned(handle):
                     continue
-                if found["replaced"]:
-                    restore(leftover, folder / found["name"])
+                if match["replaced"]:
+                    restore(leftover, folder / match["name"])
                 else:
                     remove(leftover)
             finally:
@@ -95,7 +94,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def restore(replaced: Path, path: Path) -> None:
-    """Give a folder its name back if its writer was killed before the new one could get it."""
+    """Give a folder its name back if the writer of a new one was killed."""
     with locked(path.parent):
         if path.exists() or path.is_symlink():
             remove(replaced)
@@ -105,10 +104,9 @@ def restore(replaced: Path, path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
-    """Wait until no other process has locked `folder`, and lock it in the block.
+    """Lock `folder` in the block; without `wait`, the block gets whether it has the lock.
 
-    Without `wait` the block begins at once, and is told whether it has the lock. No file remains,
-    and a folder that can't be written to can be locked.
+    No file is written, so a folder that can only be read can be locked.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -122,7 +120,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
 
 
 def take_lock(handle: int, wait: bool) -> bool:
-    """Whether this process has the lock of an open file or folder, until the handle is closed."""
+    """Whether this process gets the lock of an open file or folder, until that is closed."""
     try:
         return lock_descriptor(handle, blocking=wait)
     except OSError:  # not every file system has locks
@@ -130,7 +128,7 @@ def take_lock(handle: int, wait: bool) -> bool:
 
 
 def is_abandoned(handle: int) -> bool:
-    """Whether the writer of an open file or folder is dead; then it is locked.
+    """Whether the writer of an open file or folder is dead; if so, this process locks it.
 
     On a file system without locks nobody knows, and the file stays.
     """
@@ -142,9 +140,9 @@ def is_abandoned(handle: int) -> bool:
 
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Create `folder` if it does not exist, and refuse other processes that want to write into it.
+    """Create `folder` and refuse other writers of it in the block, for hours of work.
 
-    This is for hours of work, in which others may read the folder. An empty one is removed.
+    Others may read it. If it stays empty, it is removed.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder")

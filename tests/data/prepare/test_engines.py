@@ -2,7 +2,6 @@
 
 import gzip
 import pickle
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,7 @@ from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
 from tests.data.reading import prepared
-from tests.faults.refusals import (
-    EVENTS,
-    GOOD,
-    HEADER,
-    JSONL,
-    OTTO,
-    SESSIONS,
-    VIEWS,
-    YOOCHOOSE,
-)
+from tests.faults import refusals
 from tests.helpers import (
     Click,
     RecordingProgress,
@@ -42,27 +32,27 @@ from tests.helpers import (
 )
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def same(
     source: Any, folder: Path, max_buffered: int = 1000, **options: Any
 ) -> posrec.PreparedDataset | None:
     """Prepare in one part and in several, and compare the folders, or the errors."""
-    results: list[Any] = []
-    for kind in ("whole", "parts"):
-        with in_parts(max_buffered) if kind == "parts" else nullcontext():
-            try:
-                data = prepared(source, folder / kind, **options)
-            except InputError as error:
-                results.append(str(error))
-            else:
-                results.append(
-                    {
-                        path.name: path.read_bytes()
-                        for path in sorted((folder / kind).iterdir())
-                    }
-                )
-    assert results[0] == results[1]
+
+    def result(out: Path) -> str | dict[str, bytes]:
+        try:
+            prepared(source, out, **options)
+        except InputError as error:
+            return str(error)
+        return contents(out)
+
+    in_memory = result(folder / "whole")
+    with in_parts(max_buffered):
+        assert result(folder / "parts") == in_memory
     assert not [path for path in folder.iterdir() if "unfinished" in path.name]
-    return None if isinstance(results[0], str) else data
+    return None if isinstance(in_memory, str) else posrec.load(folder / "whole")
 
 
 @given(
@@ -90,40 +80,32 @@ def test_parts_give_what_memory_gives(
     several_files: bool,
     extras: bool,
 ) -> None:
+    options = {**options, "format": "csv", "time_unit": "ms"}
     if options.get("no_test"):
-        options = {
-            name: value for name, value in options.items() if name != "test_days"
-        }
+        options.pop("test_days", None)
     if extras:
-        options = {
-            **options,
-            "event_weights": {"kind1": 2.0},
-            "target_events": ["kind1", "kind2", "kind3"],
-        }
+        options["event_weights"] = {"kind1": 2.0}
+        options["target_events"] = ["kind1", "kind2", "kind3"]
     rows = [f"{session},{item},{time},kind{item[1:]}" for session, item, time in clicks]
     half = len(rows) // 2 if several_files else len(rows)
-    for path in tmp_path.glob("*.csv"):
-        path.unlink()
-    files = [
-        write_lines(tmp_path / f"{number}.csv", ["session,item,time,event", *part])
-        for number, part in enumerate((rows[:half], rows[half:]))
-        if part
-    ]
-    same(
-        files, tmp_path, max_buffered=5, format="csv", time_unit="ms", **options
-    )  # several pieces for each part
+    files = []
+    for name, lines in (("a.csv", rows[:half]), ("b.csv", rows[half:])):
+        if lines:
+            header = "session,item,time,event"
+            files.append(write_lines(tmp_path / name, [header, *lines]))
+    same(files, tmp_path, max_buffered=5, **options)  # several pieces for each part
 
 
 FORMATS: dict[str, list[str]] = {
-    "yoochoose": YOOCHOOSE,
-    "diginetica": VIEWS,
-    "retailrocket": EVENTS,
-    "otto": OTTO,
+    "yoochoose": refusals.YOOCHOOSE,
+    "diginetica": refusals.VIEWS,
+    "retailrocket": refusals.EVENTS,
+    "otto": refusals.OTTO,
     "recbole": ["session_id:token\titem_id:token\ttimestamp:float"]
     + [f"{n // 4}\t{n % 5}\t{n * 9e5}" for n in range(200)],
-    "tsv": [line.replace(",", "\t") for line in (HEADER, *GOOD)],
-    "jsonl": JSONL,
-    "sessions": SESSIONS,
+    "tsv": [line.replace(",", "\t") for line in (refusals.HEADER, *refusals.GOOD)],
+    "jsonl": refusals.JSONL,
+    "sessions": refusals.SESSIONS,
 }
 
 
@@ -141,48 +123,33 @@ def test_parquet_a_table_and_srgnn(tmp_path: Path) -> None:
     table.write_parquet(tmp_path / "log.parquet")
     for source in (table, tmp_path / "log.parquet"):
         assert same(source, tmp_path) is not None
-    (tmp_path / "pickle").write_bytes(
-        pickle.dumps([[n % 3 + 1, n % 4 + 1] for n in range(40)])
-    )
-    assert (
-        same(tmp_path / "pickle", tmp_path, format="srgnn", min_support=1) is not None
-    )
+    log = tmp_path / "pickle"
+    log.write_bytes(pickle.dumps([[n % 3 + 1, n % 4 + 1] for n in range(40)]))
+    assert same(log, tmp_path, format="srgnn", min_support=1) is not None
 
 
 def test_an_existing_split_and_titles(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "train.txt", ["1 2", "7", "3 4 5"] * 3)
     test = write_lines(tmp_path / "test.txt", ["2 9 1", "8", "9 4"])
-    items = write_lines(
-        tmp_path / "items.csv", ["id,title", "2,Tent", "99,Mat", "9,Rope"]
-    )
-    assert same(train, tmp_path, format="sessions", test=test) is not None
-    data = same(
-        train, tmp_path, format="sessions", test=test, items=items, all_items=True
-    )
+    lines = ["id,title", "2,Tent", "99,Mat", "9,Rope"]
+    items = write_lines(tmp_path / "items.csv", lines)
+    split = {"format": "sessions", "test": test}
+    assert same(train, tmp_path, **split) is not None
+    data = same(train, tmp_path, **split, items=items, all_items=True)
     assert data is not None
-    assert (
-        data.vocabulary.title(2),
-        "99" in data.vocabulary,
-        data.recommendable_items,
-    ) == ("Tent", True, 7)
+    assert data.vocabulary.title(2) == "Tent"
+    assert "99" in data.vocabulary
+    assert data.recommendable_items == 7
 
 
 def test_bad_lines_are_left_out_by_both(tmp_path: Path) -> None:
-    lines = [
-        "session,item,time",
-        *(f"{s},{i},{t}" for s, i, t in small_shop()),
-        "x,,5",
-        "y,i1,never",
-    ]
-    log = write_lines(tmp_path / "log.csv", lines)
+    broken = [("x", "", 5), ("y", "i1", "never")]
+    log = write_log(tmp_path / "log.csv", [*small_shop(), *broken])
     assert same(log, tmp_path) is None  # both stop, with the same words
     assert same(log, tmp_path, bad_lines="skip", bad_lines_limit=0.5) is not None
-    written = [
-        (tmp_path / f"{kind}.bad-lines.jsonl").read_text()
-        for kind in ("whole", "parts")
-    ]
-    assert written[0] == written[1]
-    assert written[0].count("\n") == 2
+    bad_lines = (tmp_path / "whole.bad-lines.jsonl").read_text()
+    assert bad_lines == (tmp_path / "parts.bad-lines.jsonl").read_text()
+    assert bad_lines.count("\n") == 2
 
 
 def test_a_log_that_is_too_large_is_prepared_in_parts(
@@ -193,73 +160,54 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(
     progress = RecordingProgress()
     monkeypatch.setattr(memory, "free_memory", lambda: memory.MIN_MEMORY + 1000)
     data = posrec.prepare(log, out=tmp_path / "b", progress=progress)
-    (said,) = [text for text in progress.messages if "in parts" in text]
-    assert said.startswith("about 91 clicks need 0.5 GB of memory")
+    (message,) = [text for text in progress.messages if "in parts" in text]
+    assert "91 clicks" in message
     assert data.fingerprint == in_memory
     phases = list(dict.fromkeys(work for work, _, _ in progress.moves))
     assert phases[:3] == ["Reading", "Grouping sessions", "Filtering"]
-    assert {"Filtering", "Sorting", "Numbering items", "Writing train sessions"} <= set(
-        phases
-    )
+    assert {"Sorting", "Numbering items", "Writing train sessions"} <= set(phases)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "keyword"),
     [
-        ({"engine": "spark"}, "--engine spark is not known"),
-        ({"memory": "lots"}, "'lots' is not a size"),
-        ({"memory": "1MB"}, "at least 0.5 GB"),
-        ({"address": "auto"}, "--address is for Ray"),
+        ({"engine": "spark"}, "spark"),
+        ({"memory": "lots"}, "not a size"),
+        ({"memory": "1MB"}, "at least"),
+        ({"address": "auto"}, "--address"),
     ],
 )
 def test_options_that_are_refused(
-    tmp_path: Path, options: dict[str, Any], says: str
+    tmp_path: Path, options: dict[str, Any], keyword: str
 ) -> None:
     log = write_log(tmp_path / "log.csv", small_shop())
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=keyword):
         posrec.prepare(log, out=tmp_path / "out", **options)
-    assert says in str(refused.value)
+
+
+def test_sizes() -> None:
+    assert memory.parse_size("1.5 gb") == 1_500_000_000
+    assert memory.parse_size("800MB") == 800_000_000
+    assert memory.parse_size(10**9) == 10**9
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [("4GB", 4 * 10**9), ("1.5 gb", 15 * 10**8), ("800MB", 8 * 10**8), (10**9, 10**9)],
+    ("format", "clicks"), [("otto", 120), ("sessions", 160), ("yoochoose", 300)]
 )
-def test_sizes(text: str | int, size: int) -> None:
-    assert memory.parse_size(text) == size
-
-
-@pytest.mark.parametrize("format", ["csv", "otto", "sessions", "yoochoose"])
-def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
-    lines = (
-        FORMATS[format]
-        if format != "csv"
-        else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
-    )
-    log = write_lines(tmp_path / "log", lines)
+def test_clicks_are_estimated(tmp_path: Path, format: str, clicks: int) -> None:
+    log = write_lines(tmp_path / "log", FORMATS[format])
     with open_log(log, format, LogOptions(), SilentProgress()) as opened:
-        found = memory.estimate_clicks(opened)
-    assert found == pytest.approx(
-        {"csv": 300, "otto": 120, "sessions": 160, "yoochoose": 300}[format], rel=0.6
-    )
+        assert memory.estimate_clicks(opened) == pytest.approx(clicks, rel=0.6)
 
 
 def test_files_of_parts_are_removed_as_they_are_used_up(tmp_path: Path) -> None:
     """So that the disk needs no more room than the log and one step's result of it."""
-    table = frame(small_shop())
-    numbered = table.with_columns(
-        pl.col("item").str.slice(1).cast(pl.UInt32)
-    ).with_row_index("row")
-    parts = [
-        InMemory(numbered.filter(pl.col("session").hash(0) % 3 == part))
-        for part in range(3)
-    ]
-    clicks = (
-        ClickParts(Workplace(tmp_path, 3), 10, parts)
-        .map(steps.group_sessions)
-        .sort_sessions()
-    )
+    item_numbers = pl.col("item").str.slice(1).cast(pl.UInt32)
+    table = frame(small_shop()).with_columns(item_numbers).with_row_index("row")
+    part_of_session = pl.col("session").hash(0) % 3
+    parts = [InMemory(table.filter(part_of_session == number)) for number in range(3)]
+    clicks = ClickParts(Workplace(tmp_path, 3), 10, parts)
+    clicks = clicks.map(steps.group_sessions).sort_sessions()
     clicks = clicks.map(partial(steps.drop_short_sessions, minimum=1))
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(
-        clicks.parts
-    )
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == len(clicks.parts)

@@ -1,89 +1,99 @@
 """What `posrec prepare` says about a log that is unlikely to be what was wanted."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from posrec.data.prepare import steps
-from posrec.data.prepare.options import RecipeOptions
 from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.errors import plural
 
 FEW_SAMPLES = 1000  # to train on
 FEW_TEST_SAMPLES = 100
-LASTING_SHARE = (
-    0.01  # of the sessions, that may last for days before a warning is printed
-)
+LASTING_SHARE = 0.01  # of the sessions, which may last for days unnoticed
 MANY_CLICKS = 1000  # of a session; no shopper has more
 BURST = 120  # clicks in as many seconds; no shopper is as quick
 SHOWN_VISITORS = 3
 YEAR_1990 = 7305  # its first day, counted from 1970
-FAR_SHARE = 0.001  # of the clicks, that are dated a year from the others, before a warning is printed
+FAR_SHARE = 0.001  # of the clicks, which may be a year from the others unnoticed
 
 
-def notices(manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
-    """What is said of a prepared dataset."""
+def advice(manifest: dict[str, Any]) -> Iterator[str]:
+    """Advice on a prepared dataset that has few samples."""
     counts = manifest["counts"]
     if counts["train_samples"] < FEW_SAMPLES:
-        yield few_samples(manifest, options)
+        yield few_samples(manifest)
     elif 0 < counts["test_samples"] < FEW_TEST_SAMPLES:
         yield (
-            f"only {counts['test_samples']:,} test samples: too few to compare models by; raise --test-days or "
-            "--test-share, or use a longer log"
+            f"only {counts['test_samples']:,} test samples: too few to compare models by; "
+            "raise --test-days or --test-share, or use a longer log"
         )
 
 
-def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
-    removed = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
-    samples = manifest["counts"]["train_samples"]
-    advice = "use a longer log"
+def few_samples(manifest: dict[str, Any]) -> str:
+    options = manifest["options"]
+    fixes = "use a longer log"
     if manifest["log"]["target_events"]:
-        advice += ", name more kinds with --target-events"
-    if removed["removed_clicks"]:
-        advice += (
-            f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): the "
-            f"step '{removed['step']}' removed {removed['removed_clicks']:,} clicks"
+        fixes += ", name more kinds with --target-events"
+    largest = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
+    if largest["removed_clicks"]:
+        fixes += (
+            f", or lower --min-support (now {options['min_support']}) or --min-length (now "
+            f"{options['min_length']}): the step '{largest['step']}' removed "
+            f"{largest['removed_clicks']:,} clicks"
         )
-    count = (
-        "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
+    samples = manifest["counts"]["train_samples"]
+    verb = "is" if samples == 1 else "are"
+    return (
+        f"only {plural(samples, 'training sample')} {verb} left, and most models need at least "
+        f"{FEW_SAMPLES:,}; {fixes}"
     )
-    return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
 
 
-def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
+def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
     """Warnings about the times of a log, given how many clicks each day has."""
-    possible = sorted(day for day in days if YEAR_1990 <= day <= today + 1)
-    starts = [
-        place
-        for place, day in enumerate(possible)
-        if place == 0 or day - possible[place - 1] > 365
-    ]
-    stretches = [
-        possible[first:after] for first, after in pairwise([*starts, len(possible)])
-    ]
-    rest = max(
-        stretches, key=lambda stretch: sum(days[day] for day in stretch), default=[]
-    )
-    wrong = {
-        "dated before 1990": [day for day in days if day < YEAR_1990],
-        "dated more than a day from now": [day for day in days if day > today + 1],
-        "dated more than a year from all others": [
-            day for one in stretches if one is not rest for day in one
-        ],
-    }
+    today = int(time.time() * 1000) // steps.DAY
+    early = [day for day in days if day < YEAR_1990]
+    late = [day for day in days if day > today + 1]
+    far = days_apart(days, today)
     clicks = sum(days.values())
-    for which, found in wrong.items():
-        count = sum(days[day] for day in found)
-        if count and (found[0] not in possible or count >= FAR_SHARE * clicks):
-            yield (
-                f"warning: {count:,} of {plural(clicks, 'click')} {'is' if count == 1 else 'are'} {which}, e.g. "
-                f"{np.datetime64(min(found), 'D')}. The latest sessions are those of the test part, so wrong times "
-                "spoil it: check the time column and --time-unit, or remove these clicks"
-            )
+    for problem, wrong_days, allowed in (
+        ("before 1990", early, 0),
+        ("more than a day from now", late, 0),
+        ("more than a year from all others", far, FAR_SHARE * clicks),
+    ):
+        count = sum(days[day] for day in wrong_days)
+        if count == 0 or count < allowed:
+            continue
+        verb = "is" if count == 1 else "are"
+        yield (
+            f"warning: {count:,} of {plural(clicks, 'click')} {verb} dated {problem}, e.g. "
+            f"{np.datetime64(min(wrong_days), 'D')}. The latest sessions are those of the test "
+            "part, so wrong times spoil it: check the time column and --time-unit, or remove these "
+            "clicks"
+        )
+
+
+def days_apart(days: Mapping[int, int], today: int) -> list[int]:
+    """Possible days that a year without clicks separates from the days with most clicks."""
+    stretches: list[list[int]] = []
+    previous = None
+    for day in sorted(day for day in days if YEAR_1990 <= day <= today + 1):
+        if previous is None or day - previous > 365:
+            stretches.append([])
+        stretches[-1].append(day)
+        previous = day
+    clicks = [sum(days[day] for day in stretch) for stretch in stretches]
+    if stretches:
+        del stretches[clicks.index(max(clicks))]
+    return [day for stretch in stretches for day in stretch]
+
+
+Visitors = tuple[tuple[str, int], ...]  # the id and the number of clicks of each
 
 
 @dataclass(frozen=True)
@@ -93,66 +103,60 @@ class Measured:
     longest: int  # milliseconds
     busy: int  # sessions with more clicks than a shopper makes
     busy_clicks: int
-    busiest: tuple[
-        tuple[str, int], ...
-    ]  # the ids of some visitors who have them, and their clicks
+    busiest: Visitors
 
 
 def measure(
-    given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None
+    clicks: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None
 ) -> Measured:
-    """Measure sessions that are yet to be split after `gap`, without those of more than
-    `max_clicks`.
+    """Measure sessions that are yet to be split after `gap`.
 
-    `given` are the same clicks before they were grouped, with the ids of their sessions.
+    `clicks` are those before they were `grouped`, with the ids of their sessions. Sessions of more
+    than `max_clicks`, which will be dropped, are not busy.
     """
-    cut = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
-    begins, lengths = steps.session_rows(cut)
+    split = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
+    begins, lengths = steps.session_rows(split)
     first, last = steps.first_and_last(grouped["time"].to_numpy(), begins)
     durations = last - first
-    busy = (lengths > MANY_CLICKS) | has_burst(cut, lengths)
+    busy = (lengths > MANY_CLICKS) | has_burst(split, lengths)
     if max_clicks is not None:
         busy &= lengths <= max_clicks
-    counts = (
-        len(lengths),
-        int((durations > steps.DAY).sum()),
-        int(durations.max(initial=0)),
-    )
-    if not busy.any():
-        return Measured(*counts, 0, 0, ())
     first_rows = grouped["session"].to_numpy()[begins[busy]]
-    clicks = lengths[busy].astype(np.int64)
-    ids = given["session"].gather(first_rows).cast(pl.String)
-    visitors = pl.DataFrame({"id": ids, "clicks": clicks}).group_by("id").sum()
-    return Measured(*counts, len(clicks), int(clicks.sum()), busiest(visitors.rows()))
-
-
-def busiest(visitors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    return tuple(
-        sorted(visitors, key=lambda visitor: (-visitor[1], visitor[0]))[:SHOWN_VISITORS]
+    counts = lengths[busy].astype(np.int64)
+    ids = clicks["session"].gather(first_rows).cast(pl.String)
+    visitors = pl.DataFrame({"id": ids, "clicks": counts}).group_by("id").sum()
+    return Measured(
+        sessions=len(lengths),
+        lasting=int((durations > steps.DAY).sum()),
+        longest=int(durations.max(initial=0)),
+        busy=len(counts),
+        busy_clicks=int(counts.sum()),
+        busiest=busiest(visitors.rows()),
     )
+
+
+def busiest(visitors: Iterable[tuple[str, int]]) -> Visitors:
+    in_order = sorted(visitors, key=lambda visitor: (-visitor[1], visitor[0]))
+    return tuple(in_order[:SHOWN_VISITORS])
 
 
 def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
     """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time."""
-    long = lengths > BURST  # of these alone, which are few, clicks are compared
+    long = lengths > BURST  # only the clicks of these few sessions are compared
     times = clicks["time"].to_numpy()[np.repeat(long, lengths)]
-    numbers = np.repeat(np.flatnonzero(long), lengths[long])
-    took = times[BURST:] - times[:-BURST]
-    found = (
-        (numbers[BURST:] == numbers[:-BURST])
-        & (took > 0)
-        & (took <= BURST * steps.SECOND)
-    )
-    has = np.zeros(len(lengths), dtype=np.bool_)
-    has[numbers[BURST:][found]] = True
-    return has
+    sessions = np.repeat(np.flatnonzero(long), lengths[long])
+    same_session = sessions[BURST:] == sessions[:-BURST]
+    duration = times[BURST:] - times[:-BURST]
+    is_burst = same_session & (duration > 0) & (duration <= BURST * steps.SECOND)
+    bursts = np.zeros(len(lengths), dtype=np.bool_)
+    bursts[sessions[BURST:][is_burst]] = True
+    return bursts
 
 
 def session_warnings(
     parts: Sequence[Measured], gap: int | None, columns: Sequence[str]
 ) -> Iterator[str]:
-    """`columns` are those of the session, if they were named."""
+    """Warnings about long sessions and bots; `columns` are those of the session, if named."""
     sessions = sum(part.sessions for part in parts)
     lasting = sum(part.lasting for part in parts)
     if gap is None and lasting > LASTING_SHARE * sessions:
@@ -167,14 +171,13 @@ def session_warnings(
         )
     if busy := sum(part.busy for part in parts):
         clicks = sum(part.busy_clicks for part in parts)
-        shown = busiest(visitor for part in parts for visitor in part.busiest)
-        names = [
-            (visitor.replace(BETWEEN_IDS, " ").strip(), plural(count, "click"))
-            for visitor, count in shown
-        ]
-        visitors = ", ".join(f"{visitor} ({count})" for visitor, count in names)
+        names = []
+        for visitor, count in busiest(row for part in parts for row in part.busiest):
+            name = visitor.replace(BETWEEN_IDS, " ").strip()
+            names.append(f"{name} ({plural(count, 'click')})")
         yield (
-            f"warning: {plural(busy, 'session')} with {plural(clicks, 'click')} may be those of bots: more than "
-            f"{MANY_CLICKS:,} clicks, or a click a second for {BURST // 60} minutes. The busiest: {visitors}. "
-            "--max-session-clicks N drops sessions of more than N clicks"
+            f"warning: {plural(busy, 'session')} with {plural(clicks, 'click')} may be those of "
+            f"bots: more than {MANY_CLICKS:,} clicks, or a click a second for {BURST // 60} "
+            f"minutes. The busiest: {', '.join(names)}. --max-session-clicks N drops sessions of "
+            "more than N clicks"
         )

@@ -1,6 +1,6 @@
 """The last step of preparing: items get their final numbers, and the clicks are written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,77 +9,70 @@ import polars as pl
 
 from posrec.data.items import columns_for
 from posrec.data.prepare import steps
+from posrec.data.prepare.options import PrepareOptions
 from posrec.data.prepare.parts import ClickParts, InMemory
+from posrec.data.prepare.recipes import Split
 from posrec.data.prepare.writer import DatasetWriter
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 
-Numbers = npt.NDArray[np.int32]
-
 
 def write_clicks(
     writer: DatasetWriter,
-    train: ClickParts,
-    test: ClickParts | None,
+    split: Split,
     item_names: pl.Series,
     about_items: pl.DataFrame | None,
-    manifest: dict[str, Any],
-    all_items: bool = False,
+    options: PrepareOptions,
 ) -> tuple[Vocabulary, int | None]:
     """Number the items in order of appearance, those of training first, and write the clicks.
 
-    With `all_items` the other items of the items file come next, and those of the test part alone
-    last. Returns the vocabulary and, with `all_items`, how many items can be recommended.
+    With `all_items` the other items of the items file come before those of the test part alone.
+    Returns the vocabulary and, with `all_items`, how many items can be recommended.
     """
+    train, test = split
     if test is None:
-        test = ClickParts(
-            train.place, train.items, [InMemory(train.parts[0].load().clear())]
-        )
+        no_clicks = InMemory(train.parts[0].load().clear())
+        test = ClickParts(train.workplace, train.items, [no_clicks])
     in_training = items_by_appearance(train)
-    appearing = pl.concat([in_training, items_by_appearance(test)]).unique(
-        maintain_order=True
-    )
+    in_test = items_by_appearance(test)
+    appearing = pl.concat([in_training, in_test]).unique(maintain_order=True)
     names = item_names.gather(appearing).cast(pl.String).to_list()
     numbers = np.zeros(len(item_names), dtype=np.int32)
-    numbers[appearing.to_numpy()] = np.arange(1, len(appearing) + 1)
+    numbers[appearing.to_numpy()] = np.arange(1, len(names) + 1)
+    ids = names
     recommendable = None
-    if all_items and about_items is not None:
-        trained = names[: len(in_training)]
-        others = about_items["id"].to_list()
-        listed = dict.fromkeys([*trained, *others])
-        recommendable = len(listed)
-        places = {
-            item: place
-            for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)
-        }
-        numbers[appearing.to_numpy()] = [places[item] for item in names]
-        names = list(places)
-    for part, clicks in (("train", train), ("test", test)):
-        for arrays in arrays_of(
-            part, clicks, numbers, manifest["log"]["target_events"]
-        ):
+    if options.all_items and about_items is not None:
+        listed = about_items["id"].to_list()
+        recommended = dict.fromkeys([*names[: len(in_training)], *listed])
+        recommendable = len(recommended)
+        ids = list(dict.fromkeys([*recommended, *names]))
+        numbers[appearing.to_numpy()] = Vocabulary(ids).indices(names)
+    kinds = options.log_options.target_events
+    for name, clicks in (("train", train), ("test", test)):
+        for arrays in arrays_of(name, clicks, numbers, kinds):
             writer.append(arrays)
-    return Vocabulary(
-        names, None if about_items is None else columns_for(names, about_items)
-    ), recommendable
+    columns = None if about_items is None else columns_for(ids, about_items)
+    return Vocabulary(ids, columns), recommendable
 
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:
-    """The items of the clicks, each once."""
-    found: list[pl.Series] = clicks.collect(
-        lambda part: part["item"].unique(maintain_order=True), "Numbering items"
+    items: list[pl.Series] = clicks.collect(
+        lambda frame: frame["item"].unique(maintain_order=True), "Numbering items"
     )
-    return pl.concat(found).unique(maintain_order=True)
+    return pl.concat(items).unique(maintain_order=True)
 
 
 def arrays_of(
-    part: str, clicks: ClickParts, numbers: Numbers, kinds: list[str]
+    split: str,
+    clicks: ClickParts,
+    numbers: npt.NDArray[np.int32],
+    kinds: Sequence[str],
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """The arrays of training or test, a piece for each part of the clicks."""
-    yield {f"{part}_offsets": np.zeros(1, dtype=np.int64)}
+    """The arrays of train or test, a piece for each part of the clicks."""
+    yield {f"{split}_offsets": np.zeros(1, dtype=np.int64)}
     before = 0
     targets = 0
-    for frame in clicks.frames(f"Writing {part} sessions"):
+    for frame in clicks.frames(f"Writing {split} sessions"):
         starts, _, lengths = steps.session_keys(frame, by_date=False)
         arrays: dict[str, npt.NDArray[Any]] = {
             "items": numbers[frame["item"].to_numpy()],
@@ -89,24 +82,19 @@ def arrays_of(
         if "target" in frame.columns:
             arrays["targets"] = before + target_clicks(frame)
             targets += len(arrays["targets"])
-        if "weight" in frame.columns and part == "train":
+        if "weight" in frame.columns and split == "train":
             arrays["weights"] = frame["weight"].to_numpy()
-        yield {f"{part}_{name}": array for name, array in arrays.items()}
+        yield {f"{split}_{name}": array for name, array in arrays.items()}
         before += len(frame)
     if kinds and before and not targets:
         raise InputError(
-            f"nothing is left to {part} on: no {part} session has {' or '.join(kinds)} after its first click "
-            "(--target-events); use a longer log, or another --test-days"
+            f"nothing is left to {split} on: no {split} session has {' or '.join(kinds)} "
+            "after its first click (--target-events); use a longer log, or another --test-days"
         )
 
 
 def target_clicks(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """[samples] the clicks of the kinds that were asked for that are not the first of a session."""
+    """[samples] the rows of the target events that are not the first click of a session."""
     follows = (pl.col("session") == pl.col("session").shift()).fill_null(False)
-    return (
-        clicks.select(pl.col("target") & follows)
-        .to_series()
-        .arg_true()
-        .to_numpy()
-        .astype(np.int64)
-    )
+    is_target = clicks.select(pl.col("target") & follows).to_series()
+    return is_target.arg_true().to_numpy().astype(np.int64)

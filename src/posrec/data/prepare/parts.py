@@ -2,15 +2,14 @@
 
 A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the
 parts. What depends on the whole log is reduced from small results of every part. A log that fits
-into memory is one part; a larger one has many, in files, and an executor works on them
-(io/executor.py).
+into memory is one part; a larger one has many, in files.
 """
 
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,13 @@ from posrec.data.prepare import steps
 from posrec.io.executor import Executor, ThisProcess
 from posrec.progress import Progress, SilentProgress
 
-SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
+SAMPLED_SESSIONS = 1000  # of a part, from which the moments between parts are chosen
 
 Step = Callable[..., pl.DataFrame]
-Change = Callable[
-    [pl.DataFrame, int], Sequence[pl.DataFrame]
-]  # a part and its number -> one frame or several
+# A part's clicks and its number -> one frame or several.
+Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
-ItemCounts = npt.NDArray[np.int64]
-Moments = npt.NDArray[np.int64]  # [moments] dates or times of first clicks, in order
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,12 @@ class InMemory:
         return self.frame
 
     def remove(self) -> None:
-        """The memory is free with the last reference."""
+        """The last reference to the frame frees its memory."""
 
 
 @dataclass(frozen=True)
 class InFiles:
-    """The clicks of these files, one after the other; sessions are numbered again."""
+    """The clicks of several files; their sessions are numbered again."""
 
     files: tuple[Path, ...]
 
@@ -54,10 +51,10 @@ class InFiles:
         frames = []
         sessions = 0
         for path in self.files:
-            frame = pl.read_ipc(path).with_columns(
-                pl.col("session").rle_id() + pl.lit(sessions, dtype=pl.UInt32)
-            )
-            sessions = int(frame["session"][-1]) + 1 if len(frame) else sessions
+            number = pl.col("session").rle_id() + pl.lit(sessions, dtype=pl.UInt32)
+            frame = pl.read_ipc(path).with_columns(number)
+            if len(frame):
+                sessions = int(frame["session"][-1]) + 1
             frames.append(frame)
         return pl.concat(frames)
 
@@ -69,24 +66,19 @@ class InFiles:
 Part = InMemory | InFiles  # whole sessions of a log, wherever they are
 
 
-def write_frame(frame: pl.DataFrame, path: Path) -> Path:
-    """Write a file whole or not at all; a task that is run again writes the same."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    frame.write_ipc(unfinished, compat_level=pl.CompatLevel.newest())
-    return unfinished.rename(path)
+def write_frame(frame: pl.DataFrame, folder: Path) -> Path:
+    """Write a new file: a task that dies and is run again writes another one."""
+    path = folder / f"{secrets.token_hex(8)}.arrow"
+    frame.write_ipc(path, compat_level=pl.CompatLevel.newest())
+    return path
 
 
-def write_pieces(
-    frame: pl.DataFrame, places: pl.Series, folder: Path, name: str
-) -> dict[int, Path]:
-    """Write the rows of each place, `places [rows]`, to a file of their own."""
-    pieces = frame.with_columns(place=places).partition_by(
-        "place", as_dict=True, include_key=False
+def write_pieces(frame: pl.DataFrame, keys: pl.Series, folder: Path) -> dict[int, Path]:
+    """Write the rows of each key, `keys [rows]`, to a file of their own."""
+    pieces = frame.with_columns(key=keys).partition_by(
+        "key", as_dict=True, include_key=False
     )
-    return {
-        place: write_frame(piece, folder / f"{name}-{place:04d}.arrow")
-        for (place,), piece in pieces.items()
-    }
+    return {key: write_frame(piece, folder) for (key,), piece in pieces.items()}
 
 
 @dataclass(frozen=True)
@@ -95,39 +87,23 @@ class Workplace:
 
     folder: Path
     parts: int = 1
-    max_buffered: int = 0  # that are in memory while a log is read into files
+    max_buffered: int = 0  # clicks in memory while a log is read into files
     executor: Executor = field(default_factory=ThisProcess)
     progress: Progress = field(default_factory=SilentProgress)
-    numbers: "count[int]" = field(default_factory=count)
 
     @property
     def in_memory(self) -> bool:
         return self.parts == 1
 
-    def new_folder(self) -> Path:
-        """An empty folder."""
-        folder = self.folder / f"{next(self.numbers):03d}"
-        folder.mkdir()
-        return folder
-
     def run(
-        self,
-        function: Callable[[Any], Any],
-        inputs: Sequence[Any],
-        work: str,
-        in_order: bool = False,
-    ) -> Iterator[tuple[Any, Any]]:
-        """Each input and `function(input)`, as they finish; `work` names the progress bar."""
-        progress = None if self.in_memory else self.progress
-        return self.executor.run(
-            function, inputs, work=work, in_order=in_order, progress=progress
-        )
-
-    def run_all(
         self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str
-    ) -> list[Any]:
-        """`function(input)` of every input, in their order."""
-        return [result for _, result in self.run(function, inputs, work, in_order=True)]
+    ) -> Iterator[Any]:
+        """`function(input)` of every input, in order; `work` names the progress bar."""
+        progress = None if self.in_memory else self.progress
+        results = self.executor.run(
+            function, inputs, work=work, in_order=True, progress=progress
+        )
+        return (result for _, result in results)
 
 
 @dataclass(frozen=True)
@@ -136,23 +112,25 @@ class Counts:
 
     clicks: int
     sessions: int
-    items: ItemCounts
+    items: Numbers
 
-    @classmethod
-    def of(cls, clicks: pl.DataFrame, items: int) -> "Counts":
-        counts = np.bincount(clicks["item"].to_numpy(), minlength=items)
-        return cls(len(clicks), len(steps.session_rows(clicks)[0]), counts)
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.clicks + other.clicks,
+            self.sessions + other.sessions,
+            self.items + other.items,
+        )
 
 
 class ClickParts:
     """Clicks of a log whose items are 0 ... items - 1.
 
-    A change makes a new object and removes the files of the old one. `counts` and `sizes`, the
-    clicks and sessions of each part, are those of grouped sessions.
+    A change makes a new object and removes the files of the old one. It counts the clicks of all
+    parts (`counts`), and the clicks and sessions of each (`sizes`).
     """
 
-    def __init__(self, place: Workplace, items: int, parts: Sequence[Part]) -> None:
-        self.place = place
+    def __init__(self, workplace: Workplace, items: int, parts: Sequence[Part]) -> None:
+        self.workplace = workplace
         self.items = items
         self.parts = list(parts)
         self.sizes = [(0, 0)] * len(self.parts)
@@ -162,96 +140,76 @@ class ClickParts:
     def map(
         self, *changes: Step, work: str = "Filtering", measure: Measure | None = None
     ) -> "ClickParts":
-        """Apply steps to every part. `measure` gets a part before and after, for `measured`."""
+        """Apply steps to every part; `measured` is what `measure(before, after)` returns."""
 
         def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
             for step in changes:
                 clicks = step(clicks)
             return [clicks]
 
-        return self.change(change, 1, work, measure=measure)[0]
+        return self.change(change, 1, work, measure)[0]
 
-    def map_each(
-        self, step: Step, arguments: Sequence[Any], work: str = "Filtering"
-    ) -> "ClickParts":
-        """Apply a step with an argument of its own for each part."""
-        return self.change(
-            lambda clicks, number: [step(clicks, arguments[number])], 1, work
-        )[0]
-
-    def split(
-        self, step: Callable[..., Any], work: str = "Splitting"
-    ) -> "tuple[ClickParts, ClickParts]":
-        """Split every part into two, by a step that returns two frames."""
-        train, test = self.change(lambda clicks, _: step(clicks), 2, work)
+    def split(self, step: Callable[..., Any]) -> "tuple[ClickParts, ClickParts]":
+        train, test = self.change(lambda clicks, _: step(clicks), 2, "Splitting")
         return train, test
 
     def change(
         self, change: Change, outputs: int, work: str, measure: Measure | None = None
     ) -> "list[ClickParts]":
-        """Every part becomes one in each of the outputs, which are counted."""
-        folder = None if self.place.in_memory else self.place.new_folder()
+        """Every part becomes one in each of the outputs."""
+        folder = None if self.workplace.in_memory else self.workplace.folder
         task = partial(change_part, change, measure, self.items, folder)
-        made = [ClickParts(self.place, self.items, self.parts) for _ in range(outputs)]
-        for (number, _), (results, measured) in self.place.run(
-            task, list(enumerate(self.parts)), work
-        ):
+        results = self.workplace.run(task, list(enumerate(self.parts)), work)
+        changed = [
+            ClickParts(self.workplace, self.items, self.parts) for _ in range(outputs)
+        ]
+        for number, (new_parts, measured) in enumerate(results):
             self.parts[number].remove()
-            for clicks, (part, counts) in zip(made, results, strict=True):
-                clicks.put(number, part, counts)
+            for clicks, (part, counts) in zip(changed, new_parts, strict=True):
+                clicks.parts[number] = part
+                clicks.sizes[number] = (counts.clicks, counts.sessions)
+                clicks.counts += counts
                 clicks.measured[number] = measured
-        self.parts.clear()  # so that their memory is free, whoever still holds this object
-        return made
-
-    def put(self, number: int, part: Part, counts: Counts) -> None:
-        self.parts[number], self.sizes[number] = part, (counts.clicks, counts.sessions)
-        before = self.counts
-        self.counts = Counts(
-            before.clicks + counts.clicks,
-            before.sessions + counts.sessions,
-            before.items + counts.items,
-        )
+        self.parts.clear()  # frees their memory, whoever still holds this object
+        return changed
 
     def collect(
         self, function: Callable[[pl.DataFrame], Any], work: str = "Counting"
     ) -> list[Any]:
         """A small result of every part, in order."""
-        return self.place.run_all(lambda part: function(part.load()), self.parts, work)
+
+        def task(part: Part) -> Any:
+            return function(part.load())
+
+        return list(self.workplace.run(task, self.parts, work))
 
     def frames(self, work: str) -> Iterator[pl.DataFrame]:
-        """Every part in order, in this process."""
         for number, part in enumerate(self.parts):
-            self.place.progress.update(work, number, len(self.parts))
+            self.workplace.progress.update(work, number, len(self.parts))
             yield part.load()
 
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
-        """Sort sessions by their `date`, or by their first click.
-
-        Parts hold sessions by the hash of their id. Each is cut at the same moments, the pieces
-        between two moments become a new part, and that is sorted: then the parts follow each other
-        in time.
-        """
-        clicks = self if self.place.in_memory else self.cut_by_time(by_date)
+        """Sort sessions by their `date`, or by their first click."""
+        clicks = self if self.workplace.in_memory else self.cut_by_time(by_date)
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
 
     def cut_by_time(self, by_date: bool) -> "ClickParts":
-        """Parts that follow each other in time, with their sessions in no particular order."""
+        """Parts that follow each other in time.
+
+        Parts hold sessions by the hash of their id. Each is cut at the same moments, and the pieces
+        between two moments become a new part.
+        """
         samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
-        moments = choose_moments(np.concatenate(samples), self.place.parts)
-        cut = partial(cut_part, moments, by_date, self.place.new_folder())
-        pieces: dict[int, dict[int, Path]] = {}
-        for (number, _), files in self.place.run(
-            cut, list(enumerate(self.parts)), "Cutting"
-        ):
-            self.parts[number].remove()
-            pieces[number] = files
-        ranges = sorted({place for files in pieces.values() for place in files})
-        in_order = [files for _, files in sorted(pieces.items())]
-        parts = [
-            InFiles(tuple(files[place] for files in in_order if place in files))
-            for place in ranges
-        ]
-        return ClickParts(self.place, self.items, parts)
+        moments = choose_moments(np.concatenate(samples), self.workplace.parts)
+        cut = partial(cut_part, moments, by_date, self.workplace.folder)
+        files: defaultdict[int, list[Path]] = defaultdict(list)
+        pieces = self.workplace.run(cut, self.parts, "Cutting")
+        for part, pieces_of_part in zip(self.parts, pieces, strict=True):
+            part.remove()
+            for range_number, path in pieces_of_part.items():
+                files[range_number].append(path)
+        parts = [InFiles(tuple(paths)) for _, paths in sorted(files.items())]
+        return ClickParts(self.workplace, self.items, parts)
 
 
 def change_part(
@@ -259,63 +217,52 @@ def change_part(
     measure: Measure | None,
     items: int,
     folder: Path | None,
-    given: tuple[int, Part],
+    numbered: tuple[int, Part],
 ) -> tuple[list[tuple[Part, Counts]], Any]:
-    """The task of a change: a part becomes one or several others, and is measured."""
-    number, part = given
+    """The task of a change: the new parts, and what was measured."""
+    number, part = numbered
     clicks = part.load()
     frames = change(clicks, number)
     measured = None if measure is None else measure(clicks, *frames)
     del clicks
-    made: list[tuple[Part, Counts]] = []
-    for output, frame in enumerate(frames):
-        file = (
-            None
-            if folder is None
-            else write_frame(frame, folder / f"{number:04d}-{output}.arrow")
-        )
-        made.append(
-            (
-                InMemory(frame) if file is None else InFiles((file,)),
-                Counts.of(frame, items),
-            )
-        )
-    return made, measured
+    results: list[tuple[Part, Counts]] = []
+    for frame in frames:
+        new: Part = InMemory(frame)
+        if folder is not None:
+            new = InFiles((write_frame(frame, folder),))
+        clicks_per_item = np.bincount(frame["item"].to_numpy(), minlength=items)
+        begins, _ = steps.session_rows(frame)
+        results.append((new, Counts(len(frame), len(begins), clicks_per_item)))
+    return results, measured
 
 
-def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:
-    """[samples, 2] the keys of some sessions, in order, and the clicks since the one before."""
+def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> Numbers:
+    """[samples, 2] the keys of some sessions, in order, and the clicks up to each."""
     keys, _, lengths = steps.session_keys(clicks, by_date)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
-    chosen = np.unique(
-        np.linspace(0, len(order) - 1, min(SAMPLED_SESSIONS, len(order))).astype(
-            np.int64
-        )
-    )
+    sampled = min(SAMPLED_SESSIONS, len(order))
+    chosen = np.unique(np.linspace(0, len(order) - 1, sampled).astype(np.int64))
     return np.stack([keys[order[chosen]], np.diff(before[chosen], prepend=0)], axis=1)
 
 
-def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
-    """Moments that cut the samples into ranges with about equally many clicks."""
+def choose_moments(samples: Numbers, ranges: int) -> Numbers:
+    """Dates or times of first clicks that cut the samples into ranges of about equal clicks."""
     if not len(samples):
         return samples[:, 0]
     keys, clicks = samples[np.argsort(samples[:, 0])].T
     before = np.cumsum(clicks)
-    moments: Moments = np.unique(
-        keys[np.searchsorted(before, np.arange(1, ranges) * before[-1] // ranges)]
-    )
+    limits = np.arange(1, ranges) * before[-1] // ranges
+    moments: Numbers = np.unique(keys[np.searchsorted(before, limits)])
     return moments
 
 
 def cut_part(
-    moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]
+    moments: Numbers, by_date: bool, folder: Path, part: Part
 ) -> dict[int, Path]:
     """The files of a part's sessions from each moment on, up to the next."""
-    number, part = given
     clicks = part.load()
     keys, _, lengths = steps.session_keys(clicks, by_date)
     ranges = np.searchsorted(moments, keys, side="right").astype(np.uint32)
-    return write_pieces(
-        clicks, pl.Series(np.repeat(ranges, lengths)), folder, f"{number:04d}"
-    )
+    range_of_click = pl.Series(np.repeat(ranges, lengths))
+    return write_pieces(clicks, range_of_click, folder)

@@ -1,11 +1,10 @@
-"""A log as parts of whole sessions: one in memory, or many in files, read here or by tasks of a
-cluster.
+"""Logs as parts of whole sessions: one in memory, or many in files, read here or by Ray tasks.
 
 A session's part is the hash of its id. Clicks are written in pieces, in the order of the log: a
-file for each part and each few million clicks. What the items' numbers stand for is in a file
-beside them.
+file for each part and each few million clicks, and beside them a file of the items' ids.
 """
 
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,29 +17,37 @@ import numpy as np
 import polars as pl
 
 from posrec.data.arrays import WITHOUT_TIMES
-from posrec.data.prepare.parts import InFiles, InMemory, Part, Workplace, write_pieces
+from posrec.data.prepare.parts import (
+    ClickParts,
+    InFiles,
+    InMemory,
+    Part,
+    Workplace,
+    write_pieces,
+)
 from posrec.data.source.files import File, size_of
 from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
 from posrec.errors import InputError
 from posrec.progress import Progress, SilentProgress
 
-HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
 ITEMS = "items.arrow"
 NUMBERS = "numbers.npz"
 
 
 @dataclass(frozen=True)
-class ReadLog:
-    """A log that was read: what was found, and its clicks by part."""
+class ReadLogs:
+    """What was read: of a log, or of the training and the test log of an existing split."""
 
-    parsed: ParsedLog
-    parts: Sequence[Part]
+    logs: Sequence[ClickLog]
+    parsed: Sequence[ParsedLog]
+    clicks: Sequence[ClickParts]
+    item_names: pl.Series
 
 
 class PieceStore(ClickStore):
-    """Writes clicks whenever there are `max_buffered`; `files` are those of each part."""
+    """Writes clicks whenever there are `max_buffered`, to the `files` of each part."""
 
     def __init__(self, folder: Path, parts: int, max_buffered: int) -> None:
         super().__init__(ItemIds(), folder)
@@ -48,29 +55,26 @@ class PieceStore(ClickStore):
         self.parts = parts
         self.max_buffered = max_buffered
         self.files: defaultdict[int, list[Path]] = defaultdict(list)
-        self.count = self.buffered = self.written = 0
+        self.count = 0
+        self.buffered = 0
 
     def add(self, clicks: pl.DataFrame) -> None:
-        super().add(
-            clicks.with_columns(
-                row=pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)
-            )
-        )
-        self.count += len(clicks)
+        end = self.count + len(clicks)
+        rows = pl.int_range(self.count, end, dtype=pl.UInt64)
+        super().add(clicks.with_columns(row=rows))
+        self.count = end
         self.buffered += len(clicks)
         if self.buffered >= self.max_buffered:
             self.write()
 
     def write(self) -> None:
         clicks = self.take()
-        places = clicks.select(
-            (pl.col("session").hash(HASH_SEED) % self.parts).cast(pl.UInt32)
-        ).to_series()
-        for part, path in write_pieces(
-            clicks, places, self.folder, f"{self.written:05d}"
-        ).items():
-            self.files[part].append(path)
-        self.written = self.written + 1
+        # With a seed, since every task must put a session into the same part.
+        part_of_session = pl.col("session").hash(seed=0) % self.parts
+        numbers = clicks.select(part_of_session.cast(pl.UInt32)).to_series()
+        pieces = write_pieces(clicks, numbers, self.folder)
+        for number, path in pieces.items():
+            self.files[number].append(path)
         self.buffered = 0
 
     def close(self) -> None:
@@ -82,47 +86,53 @@ class PieceStore(ClickStore):
 
 @dataclass(frozen=True)
 class Pieces(InFiles):
-    """The clicks of one part, in the order of the log.
-
-    A folder holds what was read together; with it, the numbers of its first row and its items.
-    """
+    """The clicks of one part, in the order of the log. A folder holds what was read together."""
 
     def load(self) -> pl.DataFrame:
         frames = []
         for folder, pieces in groupby(self.files, attrgetter("parent")):
-            with np.load(folder / NUMBERS) as known:
-                first_row = int(known["first_row"])
-                items = known["items"]
+            with np.load(folder / NUMBERS) as numbers:
+                first_row = int(numbers["first_row"])
+                items = numbers["items"]
             for frame in map(pl.read_ipc, pieces):
                 item = pl.Series(items[frame["item"].to_numpy()])
                 frames.append(frame.with_columns(pl.col("row") + first_row, item=item))
         return pl.concat(frames)
 
 
+def read_logs(logs: Sequence[ClickLog], workplace: Workplace) -> ReadLogs:
+    items = ItemIds()
+    read = [read_log(log, items, workplace) for log in logs]
+    parsed = [parsed_log for parsed_log, _ in read]
+    names = items.names()
+    clicks = [ClickParts(workplace, len(names), parts) for _, parts in read]
+    return ReadLogs(logs, parsed, clicks, names)
+
+
 def read_log(
-    log: ClickLog, items: ItemIds, place: Workplace, progress: Progress
-) -> ReadLog:
-    """Read a log into the parts of `place`, and report on it."""
-    folder = place.new_folder()
-    if place.in_memory:
+    log: ClickLog, items: ItemIds, workplace: Workplace
+) -> tuple[ParsedLog, Sequence[Part]]:
+    progress = workplace.progress
+    folder = Path(tempfile.mkdtemp(dir=workplace.folder))
+    parts: Sequence[Part]
+    if workplace.in_memory:
         store = ClickStore(items, folder)
-        result = ReadLog(log.read(progress, store), [InMemory(store.take())])
+        parsed = log.read(progress, store)
+        parts = [InMemory(store.take())]
     else:
-        read = partial(read_files, log, folder, place.parts, place.max_buffered)
-        groups = file_groups(log) if place.executor.cpus > 1 else []
+        read = partial(read_files, log, folder, workplace.parts, workplace.max_buffered)
+        groups = file_groups(log) if workplace.executor.cpus > 1 else []
         if len(groups) > 1:
-            result = join(
-                read_by_tasks(read, groups, place, log.options.time_unit, progress),
-                items,
-            )
+            results = read_by_tasks(read, groups, workplace)
         else:
-            result = join([read((0, log.files), progress=progress)], items)
-    result.parsed.report(progress)
-    if not result.parsed.clicks:
+            results = [read((0, log.files), progress=progress)]
+        parsed, parts = join(results, items)
+    parsed.report(progress)
+    if not parsed.clicks:
         raise InputError(
             f"{log.name} holds no clicks: it is empty, or has nothing below its header"
         )
-    return result
+    return parsed, parts
 
 
 def file_groups(log: ClickLog) -> list[list[File]]:
@@ -143,7 +153,7 @@ def file_groups(log: ClickLog) -> list[list[File]]:
 @dataclass(frozen=True)
 class ReadFiles:
     folder: Path
-    pieces: Mapping[int, list[Path]]
+    pieces: Mapping[int, list[Path]]  # the files of each part
     parsed: ParsedLog
     messages: Sequence[str]
 
@@ -163,82 +173,63 @@ def read_files(
     folder: Path,
     parts: int,
     max_buffered: int,
-    given: tuple[int, Sequence[File]],
-    unit: str | None = None,
+    group: tuple[int, Sequence[File]],
+    time_unit: str | None = None,
     progress: Progress | None = None,
 ) -> ReadFiles:
-    """Read some files of a log, here or as a task."""
-    number, files = given
-    options = log.options if unit is None else replace(log.options, time_unit=unit)
+    """Read a numbered group of files of a log, here or as a task."""
+    number, files = group
+    name = f"{number:05d}"
+    if time_unit is not None:
+        name += f"-{time_unit}"
+        log = replace(log, options=replace(log.options, time_unit=time_unit))
+    folder = folder / name
+    folder.mkdir(exist_ok=True)  # it exists if the process of this task has died before
+    store = PieceStore(folder, parts, max_buffered)
     messages = Messages()
-    own = folder / f"{number:05d}{f'-{unit}' if unit else ''}"
-    own.mkdir(exist_ok=True)  # it exists if the process of this task has died before
-    store = PieceStore(own, parts, max_buffered)
-    parsed = replace(log, options=options).read(progress or messages, store, files)
+    parsed = log.read(progress or messages, store, files)
     store.close()
-    return ReadFiles(own, dict(store.files), parsed, messages.texts)
+    return ReadFiles(folder, dict(store.files), parsed, messages.texts)
 
 
 def read_by_tasks(
-    read: "partial[ReadFiles]",
-    groups: list[list[File]],
-    place: Workplace,
-    unit: str | None,
-    progress: Progress,
+    read: "partial[ReadFiles]", groups: list[list[File]], workplace: Workplace
 ) -> list[ReadFiles]:
-    """Read each group of files in a task of its own; `unit` is that of --time-unit."""
-    results: list[ReadFiles] = place.run_all(read, list(enumerate(groups)), "Reading")
-    first = next(
-        (
-            result.parsed.time_unit
-            for result in results
-            if result.parsed.time_unit is not None
-        ),
-        None,
-    )
-    if unit is None and first is not None:
-        # The unit of numbers is guessed from the first of the whole log; a file that begins
-        # differently is read again.
-        wrong = [
-            number
-            for number, result in enumerate(results)
-            if result.parsed.time_unit not in (first, None)
-        ]
-        again = place.run_all(
-            partial(read, unit=first),
-            [(number, groups[number]) for number in wrong],
-            "Reading",
-        )
-        for number, result in zip(wrong, again, strict=True):
-            results[number] = result
-    messages = {
-        text.partition(": ")[2] or text: text
-        for result in reversed(results)
-        for text in result.messages[::-1]
-    }
-    for message in reversed(
-        messages.values()
-    ):  # what is the same for several files is said of the first
-        progress.message(message)
+    """Read each group of files in a task of its own."""
+    numbered = list(enumerate(groups))
+    results: list[ReadFiles] = list(workplace.run(read, numbered, "Reading"))
+    # The unit of times is guessed from the first of the whole log; files that begin differently
+    # are read again.
+    units = [result.parsed.time_unit for result in results]
+    first = next((unit for unit in units if unit is not None), None)
+    wrong = [group for group in numbered if units[group[0]] not in (first, None)]
+    again = workplace.run(partial(read, time_unit=first), wrong, "Reading")
+    for (number, _), result in zip(wrong, again, strict=True):
+        results[number] = result
+    # What is the same for several files is reported once, of the first.
+    reported = set()
+    for result in results:
+        for message in result.messages:
+            text = message.partition(": ")[2] or message
+            if text not in reported:
+                reported.add(text)
+                workplace.progress.message(message)
     return results
 
 
-def join(read: Sequence[ReadFiles], items: ItemIds) -> ReadLog:
-    """One log of what was read of its files."""
-    parts: defaultdict[int, list[Path]] = defaultdict(list)
-    parsed = read[0].parsed
+def join(
+    results: Sequence[ReadFiles], items: ItemIds
+) -> tuple[ParsedLog, Sequence[Part]]:
+    files: defaultdict[int, list[Path]] = defaultdict(list)
+    parsed = results[0].parsed
     first_row = 0
-    for files in read:
-        numbers = (
-            pl.read_ipc(files.folder / ITEMS)["item"]
-            .cast(items.dtype)
-            .to_physical()
-            .to_numpy()
-        )
-        np.savez(files.folder / NUMBERS, first_row=first_row, items=numbers)
-        first_row += files.parsed.clicks
-        for part, paths in files.pieces.items():
-            parts[part] += paths
-        if files is not read[0]:
-            parsed.merge(files.parsed)
-    return ReadLog(parsed, [Pieces(tuple(parts[part])) for part in sorted(parts)])
+    for result in results:
+        names = pl.read_ipc(result.folder / ITEMS)["item"]
+        numbers = names.cast(items.dtype).to_physical().to_numpy()
+        np.savez(result.folder / NUMBERS, first_row=first_row, items=numbers)
+        first_row += result.parsed.clicks
+        for part, paths in result.pieces.items():
+            files[part] += paths
+        if result is not results[0]:
+            parsed.merge(result.parsed)
+    return parsed, [Pieces(tuple(paths)) for _, paths in sorted(files.items())]

@@ -1,17 +1,37 @@
 """Recipes: lists of steps from grouped clicks to a training and a test part, counted after each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare import steps
-from posrec.data.prepare.options import RecipeOptions
-from posrec.data.prepare.parts import ClickParts, Counts
+from posrec.data.prepare.options import PrepareOptions, RecipeOptions
+from posrec.data.prepare.parts import ClickParts
+from posrec.data.source.log import ClickLog
+from posrec.data.source.readers.options import option_name
 from posrec.errors import InputError, plural
 from posrec.progress import Progress
+
+GROUPING = "Grouping sessions"
+GIVEN = "given"  # the recipe that keeps an existing split
+CLEAN_ONLY = (
+    "drop_duplicates",
+    "max_session_clicks",
+    "drop_repeats",
+    "max_length",
+    "test_share",
+)
+# How the field prepares its two datasets, by their formats.
+PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "yoochoose": {"by_time": False},
+    "diginetica": {"test_days": 7, "resolution": steps.DAY},
+}
 
 
 class StepLog:
@@ -27,63 +47,53 @@ class StepLog:
             self.warnings.append(text)
             self.progress.message(text)
 
-    def record(self, step: str, *given: ClickParts | None) -> None:
-        """Count what training and test have left; a part that does not exist is None."""
-        parts = [part.counts for part in given if part is not None]
+    def record(
+        self, step: str, clicks: ClickParts, test: ClickParts | None = None
+    ) -> None:
+        """Count what a step has left of all clicks, or of training and test."""
+        total = clicks.counts if test is None else clicks.counts + test.counts
         left = {
-            "clicks": sum(part.clicks for part in parts),
-            "sessions": sum(part.sessions for part in parts),
-            "items": int(np.count_nonzero(sum(part.items for part in parts))),
+            "clicks": total.clicks,
+            "sessions": total.sessions,
+            "items": int(np.count_nonzero(total.items)),
         }
         before = self.steps[-1] if self.steps else left
-        self.steps.append(
-            {
-                "step": step,
-                **left,
-                **{f"removed_{name}": before[name] - left[name] for name in left},
-            }
-        )
-        if not all(part.clicks for part in parts):
-            raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
-
-    def explain_empty(self, step: str, parts: list[Counts]) -> str:
-        if len(parts) == 2:
-            part = "to train on" if not parts[0].clicks else "to test on"
-            return f"{part} after the step '{step}'; choose another --test-days or a longer log"
-        before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
-        clicks = plural(before["clicks"], "click")
-        sessions = plural(before["sessions"], "session")
-        return (
-            f"after the step '{step}' ({clicks} in {sessions} before it); "
-            "lower --min-support or --min-length, or check that the session column is the right one"
-        )
+        removed = {f"removed_{name}": before[name] - left[name] for name in left}
+        self.steps.append({"step": step, **left, **removed})
+        if test is None and not total.clicks:
+            clicks_before = plural(before["clicks"], "click")
+            sessions_before = plural(before["sessions"], "session")
+            raise InputError(
+                f"nothing is left after the step '{step}' ({clicks_before} in {sessions_before} "
+                "before it); lower --min-support or --min-length, or check that the session column "
+                "is the right one"
+            )
+        for purpose, split in (("train", clicks), ("test", test)):
+            if split is not None and not split.counts.clicks:
+                raise InputError(
+                    f"nothing is left to {purpose} on after the step '{step}'; "
+                    "choose another --test-days or a longer log"
+                )
 
 
 Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --no-test
 
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
-    """SR-GNN's preprocessing, which the paper follows: each filter runs once, a session's date is
-    that of its last-read click, and sessions exactly on the boundary of the split are lost."""
-    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
-    clicks = clicks.map(
-        partial(steps.date_sessions, resolution=options.resolution), drop_short
-    )
+    """SR-GNN's preprocessing: each filter runs once, and sessions on the boundary are lost."""
+    date_sessions = partial(steps.date_sessions, resolution=options.resolution)
+    clicks = clicks.map(date_sessions, options.drop_short)
     log.record(f"sessions under {options.min_length} clicks", clicks)
-    clicks = clicks.map(
-        partial(steps.keep_items, kept=clicks.counts.items >= options.min_support)
-    )
+    frequent = clicks.counts.items >= options.min_support
+    clicks = clicks.map(partial(steps.keep_items, chosen=frequent))
     log.record(f"items under {options.min_support} clicks", clicks)
-    clicks = clicks.map(drop_short)
+    clicks = clicks.map(options.drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
     clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest = max(
-        date
-        for date in clicks.collect(lambda part: part["date"].max())
-        if date is not None
-    )
+    latest_dates = clicks.collect(lambda frame: frame["date"].max())
+    latest = max(date for date in latest_dates if date is not None)
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
@@ -95,26 +105,22 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     if options.drop_duplicates:
         clicks = clicks.map(steps.drop_duplicates)
         log.record("events that were sent twice", clicks)
-    if (most := options.max_session_clicks) is not None:
-        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=most))
-        log.record(f"sessions over {most:,} clicks", clicks)
+    if (maximum := options.max_session_clicks) is not None:
+        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=maximum))
+        log.record(f"sessions over {maximum:,} clicks", clicks)
     if options.drop_repeats:
         clicks = clicks.map(steps.drop_repeats)
         log.record("immediate repeats", clicks)
-    if options.max_length is not None:
-        clicks = clicks.map(
-            partial(steps.keep_latest_clicks, maximum=options.max_length)
-        )
-        log.record(f"clicks before a session's latest {options.max_length}", clicks)
-    clicks = drop_until_stable(clicks, options.min_length, options.min_support)
-    log.record(
-        f"sessions under {options.min_length} and items under {options.min_support} clicks",
-        clicks,
-    )
+    if (maximum := options.max_length) is not None:
+        clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=maximum))
+        log.record(f"clicks before a session's latest {maximum}", clicks)
+    clicks = drop_until_stable(clicks, options)
+    step = f"sessions under {options.min_length} and items under {options.min_support} clicks"
+    log.record(step, clicks)
     clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    boundary = first_test_moment(clicks, options.test_days, options.test_share)
+    boundary = first_test_moment(clicks, options)
     train, test = clicks.split(partial(steps.split_at_first_click, boundary=boundary))
     log.record("split by first click", train, test)
     return finish_split(train, test, options, log)
@@ -124,38 +130,37 @@ def keep_split(
     train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog
 ) -> Split:
     """An existing split is kept as it is, in order of time, with test items unknown in training."""
+    train = train.map(steps.group_sessions, work=GROUPING)
+    test = test.map(steps.group_sessions, work=GROUPING)
     log.record("read", train, test)
-    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
-    train = train.sort_sessions().map(drop_short)
-    test = test.sort_sessions().map(drop_short)
+    train = train.sort_sessions().map(options.drop_short)
+    test = test.sort_sessions().map(options.drop_short)
     log.record(f"sessions under {options.min_length} clicks", train, test)
     return train, test
 
 
-def drop_until_stable(
-    clicks: ClickParts, min_length: int, min_support: int
-) -> ClickParts:
-    drop_short = partial(steps.drop_short_sessions, minimum=min_length)
-    clicks = clicks.map(drop_short)
+def drop_until_stable(clicks: ClickParts, options: RecipeOptions) -> ClickParts:
+    clicks = clicks.map(options.drop_short)
     while True:
         counts = clicks.counts.items
-        frequent = counts >= min_support
+        frequent = counts >= options.min_support
         if frequent[counts > 0].all():
             return clicks
-        clicks = clicks.map(partial(steps.keep_items, kept=frequent), drop_short)
+        keep_frequent = partial(steps.keep_items, chosen=frequent)
+        clicks = clicks.map(keep_frequent, options.drop_short)
 
 
-def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
-    """When the test part begins: with the latest `share` of the sessions, or `days` before the
-    last.
+def first_test_moment(clicks: ClickParts, options: RecipeOptions) -> int:
+    """When the test part begins, of clicks that are sorted by first click.
 
-    A session exactly `days` before it is not in the test part: if times are dates, `days` dates
-    are. The clicks are sorted by first click."""
+    A session exactly `days` before the last is not in it: if times are dates, it has `days` dates.
+    """
+    days = options.test_days
     sessions = clicks.counts.sessions
-    position = (
-        sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
-    )
-    ends = np.cumsum([in_part for _, in_part in clicks.sizes])
+    position = sessions - 1
+    if days is None:
+        position = sessions - max(1, round(options.test_share * sessions))
+    ends = np.cumsum([part_sessions for _, part_sessions in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
     starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
     start = int(starts[position - ends[number] + len(starts)])
@@ -163,15 +168,17 @@ def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> i
 
 
 def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
-    """The clicks are sorted by time."""
-    samples = np.array(
-        [size[0] - size[1] for size in clicks.sizes]
-    )  # a session of n clicks gives n - 1
+    # A session of n clicks gives n - 1 samples. The parts are in order of time.
+    sizes = np.array(clicks.sizes)
+    samples = sizes[:, 0] - sizes[:, 1]
     later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
-    wanted = int(int(samples.sum()) * fraction)
-    return clicks.map_each(
-        steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later]
-    )
+    total = int(int(samples.sum()) * fraction)
+    counts = [max(0, total - int(after)) for after in later]
+
+    def keep_latest(frame: pl.DataFrame, number: int) -> list[pl.DataFrame]:
+        return [steps.keep_latest_samples(frame, counts[number])]
+
+    return clicks.change(keep_latest, 1, "Filtering")[0]
 
 
 def finish_split(
@@ -179,16 +186,59 @@ def finish_split(
 ) -> Split:
     """Drop test clicks on unknown items, then keep the most recent fraction of training."""
     if test is not None:
-        test = test.map(partial(steps.keep_items, kept=train.counts.items > 0))
+        test = test.map(partial(steps.keep_items, chosen=train.counts.items > 0))
         log.record("test clicks on items training never saw", train, test)
-        test = test.map(partial(steps.drop_short_sessions, minimum=options.min_length))
+        test = test.map(options.drop_short)
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = keep_recent_samples(train, options.fraction)
-        log.record(
-            f"training samples before the most recent {options.fraction}", train, test
-        )
+        step = f"training samples before the most recent {options.fraction}"
+        log.record(step, train, test)
     return train, test
 
 
 RECIPES = {"paper": paper, "clean": clean}
+
+
+def choose_recipe(
+    options: PrepareOptions, logs: Sequence[ClickLog], progress: Progress
+) -> PrepareOptions:
+    """The options with a recipe, by default the format's own, and its settings."""
+    format = logs[0].format
+    if len(logs) == 2:
+        if not options.keeps_split:
+            raise InputError(
+                "--test names an existing split, which is kept as it is; "
+                "of the recipe only --min-length can be set"
+            )
+        return replace(options, recipe=GIVEN)
+    recipe_options = options.recipe_options
+    if recipe_options.test_days is not None and format in WITHOUT_TIMES:
+        raise InputError(
+            f"--test-days needs times, and a log of the format {format} has none; "
+            "use --test-share"
+        )
+    recipe = options.recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
+    if logs[0].concluded and options.recipe is None and recipe == "paper":
+        progress.message(
+            "recipe paper, as published (pass --recipe clean for a log of your own)"
+        )
+    if recipe not in RECIPES:
+        raise InputError(
+            f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPES)}"
+        )
+    if recipe == "paper":
+        recipe_options = paper_options(recipe_options, format)
+    return replace(options, recipe=recipe, recipe_options=recipe_options)
+
+
+def paper_options(options: RecipeOptions, format: str) -> RecipeOptions:
+    for name in CLEAN_ONLY:
+        if getattr(options, name) != getattr(RecipeOptions, name):
+            raise InputError(
+                f"{option_name(name)} is an option of --recipe clean, not of --recipe paper"
+            )
+    defaults = {"test_days": 1, **PAPER_DEFAULTS.get(format, {})}
+    if options.no_test or options.test_days is not None:
+        defaults["test_days"] = options.test_days
+    return replace(options, **defaults)

@@ -14,12 +14,12 @@ import polars as pl
 SECOND = 1000
 DAY = 86_400_000
 
-# The columns of a frame, beside session, item and time, and `weight` and `target` where options ask for them:
-#   day         the click's day, if `time` counts from the session's beginning (Diginetica), up to `group_sessions`
-#   first_row   the row of the log in which the session (or its user) appears first, if the log has several parts
-#   by_user     whether it is a click of a user and not yet of a session, up to `cut_at_inactivity`, if a log has both
-#   kind        a number for the kind of event, up to `drop_duplicates`
-#   date        the date of the session, from `date_sessions` to the split
+# Columns that a frame may have beside session, item and time, and weight and target:
+#   day         up to `group_sessions`, if `time` counts from the session's beginning (Diginetica)
+#   first_row   where the session (or its user) appears first, if the log has several parts
+#   by_user     up to `cut_at_inactivity`, whether a click has a user and no session yet
+#   kind        up to `drop_duplicates`, a number for the kind of event
+#   date        from `date_sessions` to the split, the date of the session
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -27,8 +27,10 @@ Codes = npt.NDArray[np.uint32]
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
-    """Sessions in order of first appearance, numbered by the row of it; inside one, clicks by time
-    (file order on ties) or in file order. `row`, if there is one, is the row of the log."""
+    """Put sessions in order of first appearance, numbered by that row.
+
+    The clicks of a session are in order of time (file order on ties), or in file order.
+    """
     if "day" in clicks.columns:
         clicks = place_at_end_of_day(clicks)
     first = first_rows(clicks["session"])
@@ -40,14 +42,10 @@ def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
         return clicks
     session = clicks["session"].to_numpy()
     time = clicks["time"].to_numpy()
-    ascends = (time[1:] >= time[:-1]) | (
-        session[1:] != session[:-1]
-    )  # most logs are in order of time
-    return (
-        clicks
-        if ascends.all()
-        else clicks.sort(["session", "time"], maintain_order=True)
-    )
+    ascends = (time[1:] >= time[:-1]) | (session[1:] != session[:-1])
+    if ascends.all():  # most logs are in order of time
+        return clicks
+    return clicks.sort(["session", "time"], maintain_order=True)
 
 
 def first_rows(ids: pl.Series) -> Codes:
@@ -63,8 +61,7 @@ def first_rows(ids: pl.Series) -> Codes:
 
 
 def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
-    """`time`, counted from the session's beginning, becomes a moment of the `day` of its last-read
-    click: the latest click is at the end of that day."""
+    """Date a session whose `time` counts from its beginning: it ends with its last-read `day`."""
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     until_latest = pl.col("time").max().over("session") - pl.col("time")
     return clicks.with_columns(time=end_of_day - until_latest).drop("day")
@@ -76,35 +73,31 @@ def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
     inactivity = pl.col("time") - pl.col("time").shift() > gap
     if "by_user" in clicks.columns:
         inactivity &= pl.col("by_user")
-    session = (
-        (new_user | inactivity).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted()
-    )
+    begins = (new_user | inactivity).fill_null(False).cast(pl.UInt32)
+    session = begins.cum_sum().set_sorted()
     return clicks.with_columns(session=session).drop("by_user", strict=False)
 
 
 def drop_duplicates(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop an event of the same session, item and `kind` as one at most a second before it."""
+    """Drop an event that repeats session, item and `kind` of one at most a second before."""
     same = [name for name in ("session", "item", "kind") if name in clicks.columns]
     since = pl.col("time") - pl.col("time").shift().over(same)
     return clicks.filter((since > SECOND).fill_null(True)).drop("kind", strict=False)
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop a click on the item clicked just before in the session, as when a page is reloaded. The
-    click that stays has the greatest weight of them, and is a target if one of them is."""
-    same = (pl.col("session") == pl.col("session").shift()) & (
-        pl.col("item") == pl.col("item").shift()
-    )
-    same = same.fill_null(False)
-    visit = (~same).cum_sum()
-    strongest = [
-        pl.col(name).max().over(visit)
-        for name in ("weight", "target")
-        if name in clicks.columns
-    ]
-    return (
-        clicks.with_columns(*strongest, same=same).filter(~pl.col("same")).drop("same")
-    )
+    """Drop a click on the item clicked just before in the session, as when a page is reloaded.
+
+    The click that stays has the greatest weight of them, and is a target if one of them is.
+    """
+    same_session = pl.col("session") == pl.col("session").shift()
+    same_item = pl.col("item") == pl.col("item").shift()
+    repeats = (same_session & same_item).fill_null(False)
+    visit = (~repeats).cum_sum()
+    names = [name for name in ("weight", "target") if name in clicks.columns]
+    strongest = [pl.col(name).max().over(visit) for name in names]
+    clicks = clicks.with_columns(*strongest, repeats=repeats)
+    return clicks.filter(~pl.col("repeats")).drop("repeats")
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
@@ -117,32 +110,29 @@ def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
 
 def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFrame:
     _, lengths = session_rows(clicks)
-    kept = (lengths >= minimum) & (lengths <= maximum)
-    return (
-        clicks
-        if kept.all()
-        else clicks.filter(pl.Series(np.repeat(kept, lengths), dtype=pl.Boolean))
-    )
+    fits = (lengths >= minimum) & (lengths <= maximum)
+    if fits.all():
+        return clicks
+    return clicks.filter(pl.Series(np.repeat(fits, lengths), dtype=pl.Boolean))
 
 
-def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
-    """Keep the clicks on items of which `kept [items]` is true."""
-    return (
-        clicks
-        if kept.all()
-        else clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
-    )
+def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
+    """Keep the clicks on items for which `chosen [items]` is true."""
+    if chosen.all():
+        return clicks
+    is_chosen = chosen[clicks["item"].to_numpy()]
+    return clicks.filter(pl.Series(is_chosen, dtype=pl.Boolean))
 
 
 def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:
-    """[sessions] the earliest and the latest of the times of each session."""
+    """[sessions] the earliest and the latest time of each session."""
     if not len(begins):
         return times[:0], times[:0]
     return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
 def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
-    """Add `date`, that of the session's last click: a later step may drop that click."""
+    """Add the `date` of a session's last click, which a later step may drop."""
     begins, lengths = session_rows(clicks)
     dates = clicks["time"].to_numpy()[begins + lengths - 1] // resolution * resolution
     return clicks.with_columns(date=pl.Series(np.repeat(dates, lengths)))
@@ -151,32 +141,30 @@ def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
 def session_keys(
     clicks: pl.DataFrame, by_date: bool
 ) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
-    """[sessions] the date or first click to sort by, the first rows, and the lengths."""
+    """[sessions] the date or the first click, the row of first appearance, and the length."""
     begins, lengths = session_rows(clicks)
     if by_date:
         keys = clicks["date"].to_numpy()[begins]
     else:
         keys, _ = first_and_last(clicks["time"].to_numpy(), begins)
-    rows = (
-        clicks["first_row"].to_numpy()[begins]
-        if "first_row" in clicks.columns
-        else begins.astype(np.uint64)
-    )
+    if "first_row" in clicks.columns:
+        rows = clicks["first_row"].to_numpy()[begins]
+    else:
+        rows = begins.astype(np.uint64)
     return keys, rows, lengths
 
 
 def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
     """By `date` or by first click; ties by first appearance."""
-    keys, rows, lengths = session_keys(clicks, by_date)
-    order = np.lexsort((rows, keys))
+    keys, first_appearance, lengths = session_keys(clicks, by_date)
+    order = np.lexsort((first_appearance, keys))
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths = lengths[order]
-    starts = starts[order]
-    # The row of every click in the new order: the rows of one session after the other. Unsigned, so
-    # shifts may wrap.
-    moved = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
-    moved += np.arange(len(moved), dtype=np.uint32)
-    return clicks[moved]
+    new_starts = np.cumsum(lengths, dtype=np.uint32) - lengths
+    # Every click of a session moves as far as its first. The shifts are unsigned, and may wrap.
+    rows = np.repeat(starts[order] - new_starts, lengths)
+    rows += np.arange(len(rows), dtype=np.uint32)
+    return clicks[rows]
 
 
 def split_around_date(
@@ -185,9 +173,9 @@ def split_around_date(
     """The field's split: training before the boundary, test after it, none on it."""
     dates = clicks["date"].to_numpy()
     clicks = clicks.drop("date")
-    return clicks[: np.searchsorted(dates, boundary)], clicks[
-        np.searchsorted(dates, boundary, side="right") :
-    ]
+    train_end = np.searchsorted(dates, boundary)
+    test_begin = np.searchsorted(dates, boundary, side="right")
+    return clicks[:train_end], clicks[test_begin:]
 
 
 def split_at_first_click(
@@ -208,16 +196,16 @@ def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
     return begins, np.diff(begins, append=len(clicks)).astype(np.uint32)
 
 
-def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:
-    """The latest `wanted` samples, as the field counts them.
+def keep_latest_samples(clicks: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Keep the latest `count` samples, as the field counts them.
 
-    A session's n - 1 samples are listed longest prefix first. If the samples begin inside a
-    session, its longer prefixes are dropped, and with them the session's last clicks.
+    A session's samples are listed longest prefix first. If the kept ones begin inside a session,
+    its longer prefixes are dropped, and so its last clicks.
     """
     lengths = session_rows(clicks)[1].astype(np.int64)
     samples = lengths - 1
     later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
-    kept = np.clip(wanted - later, 0, samples)
-    kept = np.where(kept > 0, kept + 1, 0)
+    samples_left = np.clip(count - later, 0, samples)
+    clicks_left = np.where(samples_left > 0, samples_left + 1, 0)
     position = np.arange(len(clicks)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return clicks.filter(pl.Series(position < np.repeat(kept, lengths)))
+    return clicks.filter(pl.Series(position < np.repeat(clicks_left, lengths)))

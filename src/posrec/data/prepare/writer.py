@@ -1,7 +1,4 @@
-"""DatasetWriter: a dataset written piece by piece, in a folder that gets its name when complete.
-
-It needs no polars: trainings write datasets too, on machines without it.
-"""
+"""DatasetWriter: a dataset written piece by piece. It needs no polars, as trainings use it too."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,23 +44,20 @@ class ArrayFile:
 
 
 class DatasetWriter:
-    """Takes arrays in pieces, and then what describes them."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: dict[str, ArrayFile] = {}
         self.train_items = 0
 
     def append(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Add a piece to each of these arrays."""
+        dtypes = {**ARRAYS, **OPTIONAL_ARRAYS}
         for name, array in arrays.items():
             if name not in self.files:
-                self.files[name] = ArrayFile(
-                    self.folder / f"{name}.npy", {**ARRAYS, **OPTIONAL_ARRAYS}[name]
-                )
+                path = self.folder / f"{name}.npy"
+                self.files[name] = ArrayFile(path, dtypes[name])
             self.files[name].append(array)
-        if len(items := arrays.get("train_items", np.empty(0))):
-            self.train_items = max(self.train_items, int(items.max()))
+        items = arrays.get("train_items", np.empty(0))
+        self.train_items = max(self.train_items, int(items.max(initial=0)))
 
     def finish(
         self,
@@ -71,48 +65,44 @@ class DatasetWriter:
         manifest: Mapping[str, Any],
         recommendable_items: int | None = None,
     ) -> dict[str, Any]:
-        """Write vocabulary, manifest and checksums; return the manifest with what was added."""
+        """Write vocabulary, manifest and checksums; return the whole manifest."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}
-        sessions = {part: lengths[f"{part}_times"] for part in ("train", "test")}
-        clicks = {part: lengths[f"{part}_items"] for part in ("train", "test")}
-        samples = {
-            part: lengths.get(f"{part}_targets", clicks[part] - sessions[part])
-            for part in ("train", "test")
-        }
-        validation_start = sessions["train"] - max(
-            1, round(VALIDATION_SHARE * sessions["train"])
-        )
+        train_clicks = lengths["train_items"]
+        test_clicks = lengths["test_items"]
+        train_sessions = lengths["train_times"]
+        test_sessions = lengths["test_times"]
+        train_samples = lengths.get("train_targets", train_clicks - train_sessions)
+        test_samples = lengths.get("test_targets", test_clicks - test_sessions)
+        validation_sessions = max(1, round(VALIDATION_SHARE * train_sessions))
+        validation_start = train_sessions - validation_sessions
         counts = {
-            "clicks": clicks["train"] + clicks["test"],
-            "train_samples": samples["train"],
-            "test_samples": samples["test"],
-            "train_sessions": sessions["train"],
-            "test_sessions": sessions["test"],
+            "clicks": train_clicks + test_clicks,
+            "train_samples": train_samples,
+            "test_samples": test_samples,
+            "train_sessions": train_sessions,
+            "test_sessions": test_sessions,
             "items": len(vocabulary),
             "train_items": self.train_items,
         }
         if recommendable_items is not None:
             counts["recommendable_items"] = recommendable_items
         write_text(self.folder / VOCABULARY_FILE, vocabulary.to_json())
-        added = {"validation_start": validation_start, "counts": counts}
-        whole = {
+        finished = {
             **manifest,
-            **added,
+            "validation_start": validation_start,
+            "counts": counts,
             "fingerprint": fingerprint(self.folder, validation_start),
         }
-        write_json(self.folder / DATASET, whole)
-        write_checksums(
-            self.folder,
-            [*(f"{name}.npy" for name in self.files), VOCABULARY_FILE, DATASET],
-        )
-        return whole
+        write_json(self.folder / DATASET, finished)
+        arrays = [f"{name}.npy" for name in self.files]
+        write_checksums(self.folder, [*arrays, VOCABULARY_FILE, DATASET])
+        return finished
 
 
 @contextmanager
 def dataset_writer(folder: Path, overwrite: bool = False) -> Iterator[DatasetWriter]:
-    """Write a prepared dataset, whole or not at all."""
     with whole_folder(folder, overwrite) as unfinished:
         writer = DatasetWriter(unfinished)
         try:
@@ -129,7 +119,6 @@ def save_dataset(
     manifest: Mapping[str, Any],
     recommendable_items: int | None = None,
 ) -> None:
-    """Write a prepared dataset from whole arrays."""
     with dataset_writer(folder) as writer:
         writer.append(arrays)
         writer.finish(vocabulary, manifest, recommendable_items)

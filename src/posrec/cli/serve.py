@@ -41,29 +41,27 @@ def export(
     posrec export runs/first --onnx first.onnx
     """
     from posrec.config import parse_pairs, split_settings
-    from posrec.recommend.rank.faiss_search import (
-        RECALL_SESSIONS,
-        IndexSettings,
-        write_index,
-    )
+    from posrec.recommend.rank import faiss_search
     from posrec.runs.run import load_run
 
     loaded = load_run(run, model, encoding)
-    of_index = split_settings(parse_pairs(settings or []), IndexSettings())[0]
+    pairs = parse_pairs(settings or [])
+    (index_settings,) = split_settings(pairs, faiss_search.IndexSettings())
     if onnx is not None:
         from posrec.recommend.export.onnx_model import CLOSE, export_onnx
 
         difference = export_onnx(loaded, onnx, overwrite)
         say(
-            f"Wrote {onnx}. Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed)."
+            f"Wrote {onnx}. Scores differ from torch's by at most {difference:.1g} "
+            f"({CLOSE:g} is allowed)."
         )
     if index is not None:
-        search = write_index(loaded, index, of_index, overwrite)
-        probes = (
-            f"A search looks through {search.probes:,} of {search.index.nlist:,} lists"
+        search = faiss_search.write_index(loaded, index, index_settings, overwrite)
+        say(
+            f"Wrote {index}. A search looks through {search.probes:,} of "
+            f"{search.index.nlist:,} lists; its recall@20 against the exact search is "
+            f"{search.recall:.4f} on {faiss_search.RECALL_SESSIONS} random sessions."
         )
-        recall = f"its recall@20 against the exact search is {search.recall:.4f} on {RECALL_SESSIONS} random sessions"
-        say(f"Wrote {index}. {probes}; {recall}.")
     if onnx is None and index is None:
         from posrec.recommend.export.writing import write_export
 
@@ -71,7 +69,7 @@ def export(
             raise InputError(
                 f"{run} has an export already; pass --overwrite to write it again"
             )
-        write_export(loaded, of_index)
+        write_export(loaded, index_settings)
         say(f"Added the export for serving to {run}.")
 
 
@@ -109,7 +107,8 @@ def forget(
         raise not_installed("posrec forget", "serve") from None
     if feedback is None and session_store is None:
         raise InputError(
-            "name where the visitor is to be forgotten: --feedback DIR, --session-store ADDRESS, or both"
+            "name where the visitor is to be forgotten: --feedback DIR, "
+            "--session-store ADDRESS, or both"
         )
     erased = []
     if session_store is not None:
@@ -198,36 +197,39 @@ def serve(
     try:
         from posrec.server.content.split import parse_shares
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import (
-            Listening,
-            ServerSettings,
-            chosen_key,
-            parse_keep,
-        )
+        from posrec.server.settings import ServerSettings, chosen_key, parse_keep
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
     settings = ServerSettings(
-        tuple(map(str, run)),
-        device,
-        chosen_key(api_key_file),
-        session_store,
-        max_length,
-        max_body,
-        request_timeout,
-        queue,
+        runs=tuple(map(str, run)),
+        host=host,
+        port=port,
+        tls_certificate=as_text(tls_certificate),
+        tls_key=as_text(tls_key),
+        workers=workers,
+        device=device,
+        api_key=chosen_key(api_key_file),
+        session_store=session_store,
+        max_length=max_length,
+        max_body=max_body,
+        request_timeout=request_timeout,
+        queue=queue,
         allow_origin=tuple(allow_origin or ()),
         allow_host=tuple(allow_host or ()),
         log_requests=log_requests,
         onnx=onnx,
         code=OwnCode(model, encoding),
         split=parse_shares(split, len(run)),
-        allow_file=str(allow_file) if allow_file else None,
-        deny_file=str(deny_file) if deny_file else None,
-        items_file=str(items) if items else None,
-        feedback=str(feedback) if feedback else None,
+        allow_file=as_text(allow_file),
+        deny_file=as_text(deny_file),
+        items_file=as_text(items),
+        feedback=as_text(feedback),
         keep_feedback=parse_keep(keep_feedback, feedback),
-        workers=workers,
     )
-    run_server(settings, Listening(host, port, tls_certificate, tls_key))
+    run_server(settings)
+
+
+def as_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

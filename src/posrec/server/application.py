@@ -1,4 +1,4 @@
-"""The application of one worker: Starlette's, with our checks before it and our operations in it."""
+"""The application of one worker: Starlette with our checks before it and our operations in it."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,8 +14,6 @@ from posrec.server.routes import Routes
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 
-PREFLIGHT_SECONDS = 600  # for which a browser need not ask again whether it may ask
-
 
 def application(settings: ServerSettings) -> Starlette:
     service = Service(settings)
@@ -24,7 +22,7 @@ def application(settings: ServerSettings) -> Starlette:
     tools = Tools(rules, bodies, service.background)
     app = Starlette(
         routes=[operation.route(tools) for operation in Routes(service).operations()],
-        middleware=middleware(settings, service, rules),
+        middleware=middleware(service, rules),
         exception_handlers={HTTPException: routing_error},
         lifespan=lambda app: service.running(),
     )
@@ -32,11 +30,9 @@ def application(settings: ServerSettings) -> Starlette:
     return app
 
 
-def middleware(
-    settings: ServerSettings, service: Service, rules: AccessRules
-) -> list[Middleware]:
-    """From the outermost to the innermost. A preflight request carries no key, so CORS comes before
-    the access."""
+def middleware(service: Service, rules: AccessRules) -> list[Middleware]:
+    """The outermost first. A preflight request carries no key, so CORS comes before the access."""
+    settings = service.settings
     layers = [Middleware(CountAnswers, service.metrics, settings.log_requests)]
     if settings.allow_origin:
         cors = Middleware(
@@ -46,7 +42,7 @@ def middleware(
             allow_methods=METHODS,
             allow_headers=["*"],
             expose_headers=["Retry-After"],
-            max_age=PREFLIGHT_SECONDS,
+            max_age=600,  # seconds until a browser asks again
         )
         layers.append(cors)
     return [*layers, Middleware(RequireAccess, rules)]

@@ -1,7 +1,6 @@
 """The server's log: one JSON object per line, on standard error."""
 
 import logging
-import logging.config
 import math
 import time
 from datetime import UTC, datetime
@@ -16,10 +15,9 @@ last_logged: dict[str, float] = {}  # when, by message
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        created = datetime.fromtimestamp(record.created, UTC)
         line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
-                timespec="milliseconds"
-            ),
+            "time": created.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "process": record.process,
             "message": record.getMessage(),
@@ -30,7 +28,7 @@ class JsonFormatter(logging.Formatter):
         return printable_json(line)
 
 
-# For logging.config; granian's own messages are lines of the same form.
+# For logging.config; granian's own messages have the same form.
 LOG_CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -47,16 +45,16 @@ LOG_CONFIG: dict[str, Any] = {
 }
 
 
-def log_as_json() -> None:
-    logging.config.dictConfig(LOG_CONFIG)
-
-
 def log_seldom(message: str, **fields: object) -> None:
     """Log an error that may repeat with every request, once in LOG_PAUSE."""
     now = time.monotonic()
     if now - last_logged.get(message, -math.inf) > LOG_PAUSE:
         last_logged[message] = now
-        log_event(message, logging.ERROR, **fields)
+        log_error(message, **fields)
+
+
+def log_error(message: str, **fields: object) -> None:
+    log_event(message, logging.ERROR, **fields)
 
 
 def log_event(message: str, level: int = logging.INFO, **fields: object) -> None:

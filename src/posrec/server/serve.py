@@ -1,11 +1,11 @@
-"""`posrec serve`: check the options, and hand the address to granian, which has the worker
-processes and speaks HTTP.
+"""`posrec serve`: check the options, and start granian, which has the workers and speaks HTTP.
 
 Every worker listens on a socket of its own with SO_REUSEPORT, once its run is loaded, and Linux
 spreads new connections over these sockets.
 """
 
 import errno
+import logging.config
 import multiprocessing
 import os
 import resource
@@ -14,7 +14,6 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -24,68 +23,66 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from posrec.device import THREADS
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError
 from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import ListedIds
 from posrec.server.content.item_columns import read_columns
 from posrec.server.feedback.writing import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
-from posrec.server.json_log import LOG_CONFIG, log_as_json, log_event
+from posrec.server.json_log import LOG_CONFIG, log_event
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store
 from posrec.server.settings import (
     KEY_VARIABLE,
     SETTINGS_VARIABLE,
     STORE_VARIABLE,
-    Listening,
     ServerSettings,
 )
 
-APPLICATION = "posrec.server.worker:create_application"
 START_METHOD = "spawn"  # a fork of a process with threads may hang
-WORKER_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
+# The files that a worker opens beside its connections: libraries, the run, the session store.
+WORKER_FILES = 128
 FEWEST_CONNECTIONS = 32
-BACKLOG = 4096
 HEAD_BYTES = 32 << 10  # of a request's line and headers
-KEEP_ALIVE = 75  # seconds without a whole head; proxies keep idle connections for 60, and must find them open
+# Seconds without a whole head. Proxies keep idle connections for 60, and must find them open.
+KEEP_ALIVE = 75
 GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
-METRICS_FOLDER = (
-    "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
-)
-POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads it when it is imported
+# Variables that prometheus_client and polars read when they are imported.
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+POLARS_THREADS = "POLARS_MAX_THREADS"
 
 
-def serve(settings: ServerSettings, listening: Listening) -> None:
+def serve(settings: ServerSettings) -> None:
     """Wrong options raise an InputError before anything is started."""
-    if (
-        find_spec("prometheus_client") is None
-    ):  # imported later: it then reads the environment
-        raise not_installed("serving", "serve")
+    check_certificate(settings)
     check_files(settings)
-    check_certificate(listening)
-    with take_port(listening.host, listening.port) as bound, shared_folder() as shared:
+    with take_port(settings.host, settings.port) as bound, shared_folder() as shared:
         address, port = bound.getsockname()[:2]
-        log_as_json()
-        url = f"{listening.scheme}://{f'[{address}]' if ':' in address else address}:{port}"
-        log_event("listening", url=url, workers=settings.workers)
+        logging.config.dictConfig(LOG_CONFIG)
+        shown = url(settings, address, port)
+        log_event("listening", url=shown, workers=settings.workers)
         settings = msgspec.structs.replace(
             settings,
-            allow_host=allowed_hosts(listening.host, settings.allow_host),
+            allow_host=allowed_hosts(settings.host, settings.allow_host),
             session_store=settings.session_store or temporary_store(shared),
             shared=shared,
         )
         set_environment(settings)
         multiprocessing.set_start_method(START_METHOD, force=True)
-        run_granian(settings, listening, address, port)
+        run_granian(settings, address, port)
 
 
-def run_granian(
-    settings: ServerSettings, listening: Listening, address: str, port: int
-) -> None:
+def url(settings: ServerSettings, address: str, port: int) -> str:
+    scheme = "http" if settings.tls_certificate is None else "https"
+    host = f"[{address}]" if ":" in address else address
+    return f"{scheme}://{host}:{port}"
+
+
+def run_granian(settings: ServerSettings, address: str, port: int) -> None:
     http1 = HTTP1Settings(
         header_read_timeout=1000 * KEEP_ALIVE, max_buffer_size=HEAD_BYTES
     )
     server = Granian(
-        APPLICATION,
+        "posrec.server.worker:create_application",
         factory=True,
         interface=Interfaces.ASGI,
         address=address,
@@ -96,39 +93,46 @@ def run_granian(
         http=HTTPModes.http1,
         http1_settings=http1,
         websockets=False,
-        backlog=BACKLOG,
+        backlog=4096,
         backpressure=most_connections(),
-        ssl_cert=listening.certificate,
-        ssl_key=listening.key,
+        ssl_cert=as_path(settings.tls_certificate),
+        ssl_key=as_path(settings.tls_key),
         log_level=LogLevels.warning,
         log_dictconfig=LOG_CONFIG,
     )
     server.serve()
 
 
-def check_certificate(listening: Listening) -> None:
-    if listening.certificate is not None:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                listening.certificate, listening.key
-            )
-        except OSError as error:  # ssl.SSLError is one
-            raise InputError(
-                f"--tls-certificate {listening.certificate} and --tls-key {listening.key} can't be used "
-                f"({error.strerror or error})"
-            ) from None
+def as_path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def check_certificate(settings: ServerSettings) -> None:
+    certificate = settings.tls_certificate
+    key = settings.tls_key
+    if (certificate is None) != (key is None):
+        raise InputError("TLS needs both --tls-certificate and --tls-key")
+    if certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise InputError(
+            f"--tls-certificate {certificate} and --tls-key {key} can't be used "
+            f"({error.strerror or error})"
+        ) from None
 
 
 def check_files(settings: ServerSettings) -> None:
     for run in settings.runs:
         require_folder(Path(run), RUN)
     settings.code.check()
-    for rules in filter(None, (settings.allow_file, settings.deny_file)):
-        ListedIds(Path(rules))
+    for rules in (settings.allow_file, settings.deny_file):
+        if rules is not None:
+            ListedIds(Path(rules))
     if settings.items_file is not None:
-        os.environ.setdefault(
-            POLARS_THREADS, "1"
-        )  # every worker reads the file, while others answer
+        # Every worker reads the file, while others answer.
+        os.environ.setdefault(POLARS_THREADS, "1")
         read_columns(Path(settings.items_file), None)
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
@@ -139,13 +143,11 @@ def check_files(settings: ServerSettings) -> None:
 
 
 def set_environment(settings: ServerSettings) -> None:
-    """What the workers inherit. Only this user can read the environment of a process, unlike its
-    command line."""
-    for name in (KEY_VARIABLE, STORE_VARIABLE):
-        os.environ.pop(name, None)
-    os.environ[THREADS] = (
-        "1"  # sessions are small, and more threads would only compete for the cores
-    )
+    """Of the workers, who inherit it. Unlike a command line, only this user can read it."""
+    os.environ.pop(KEY_VARIABLE, None)
+    os.environ.pop(STORE_VARIABLE, None)
+    # Sessions are small, and more threads would only compete for the cores.
+    os.environ[THREADS] = "1"
     os.environ[METRICS_FOLDER] = settings.shared
     os.environ[SETTINGS_VARIABLE] = msgspec.json.encode(settings).decode()
 
@@ -154,11 +156,9 @@ def set_environment(settings: ServerSettings) -> None:
 def shared_folder() -> Iterator[str]:
     """Removed in the end, or by the next server after a kill."""
     try:
-        folder = scratch_folder(
-            Path(tempfile.gettempdir()) / "posrec-server", mode=0o700
-        )
-        with folder as path:
-            yield str(path)
+        name = Path(tempfile.gettempdir()) / "posrec-server"
+        with scratch_folder(name, mode=0o700) as folder:
+            yield str(folder)
     except OSError as error:
         raise InputError(
             f"the server needs a temporary folder ({error}); name one in TMPDIR"
@@ -176,16 +176,16 @@ def temporary_store(shared: str) -> str:
 
 def most_connections() -> int:
     """Of a worker, by the limit on open files, which is raised as far as allowed."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if most == resource.RLIM_INFINITY:
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if files == resource.RLIM_INFINITY:
         return 1 << 20
-    if most < WORKER_FILES + FEWEST_CONNECTIONS:
-        needed = WORKER_FILES + FEWEST_CONNECTIONS
+    needed = WORKER_FILES + FEWEST_CONNECTIONS
+    if files < needed:
         raise InputError(
-            f"a process may open {most} files here; the server needs {needed} or more (ulimit -n)"
+            f"a process may open {files} files here; the server needs {needed} or more (ulimit -n)"
         )
-    return most - WORKER_FILES
+    return files - WORKER_FILES
 
 
 def take_port(host: str, port: int) -> socket.socket:
@@ -195,15 +195,10 @@ def take_port(host: str, port: int) -> socket.socket:
             bind(host, port, shared=False).close()
         return bind(host, port, shared=True)
     except OSError as error:
+        reason = f"cannot listen on {host}:{port} ({error.strerror or error})"
         if error.errno == errno.EADDRINUSE:
-            raise InputError(
-                f"port {port} is taken; choose another with --port"
-            ) from None
-        raise InputError(
-            f"cannot listen on {host}:{port} ({error.strerror or error})"
-        ) from None
-    except OverflowError:
-        raise InputError(f"--port {port}: must be between 0 and 65535") from None
+            reason = f"port {port} is taken; choose another with --port"
+        raise InputError(reason) from None
 
 
 def bind(host: str, port: int, shared: bool) -> socket.socket:

@@ -1,10 +1,9 @@
-"""What the routes of one worker process share: the runs, the batcher, the session store, rules and
-feedback."""
+"""What the routes of a worker share: runs, queues, the session store, rules and feedback."""
 
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -47,9 +46,10 @@ from posrec.server.work import (
     estimated_work,
 )
 
-GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
+GATHER = 0.001  # seconds that a single worker waits for more requests in a batch
 TIDY_PAUSE = 60.0  # seconds
-SWITCH_INTERVAL = 0.001  # seconds until a thread that others wait for gives up Python's lock; the default is 0.005
+# Seconds until a thread that others wait for gives up Python's lock; the default is 0.005.
+SWITCH_INTERVAL = 0.001
 
 
 class RankingTask(NamedTuple):
@@ -61,9 +61,8 @@ class RankingTask(NamedTuple):
 class Service:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.metrics = Metrics(
-            Path(settings.shared) if settings.shared else None, settings.names
-        )
+        shared = Path(settings.shared) if settings.shared else None
+        self.metrics = Metrics(shared, settings.names)
         self.files = ShopFiles(settings)
         self.reloaders = [
             RunReloader(Path(run), name, settings, self.metrics, self.files)
@@ -75,20 +74,17 @@ class Service:
             self.store = open_store(settings.session_store, self.store_failed)
         self.feedback: FeedbackFiles | None = None
         if settings.feedback:
-            self.feedback = FeedbackFiles(
-                Path(settings.feedback), observe=self.metrics.feedback
-            )
+            folder = Path(settings.feedback)
+            self.feedback = FeedbackFiles(folder, observe=self.metrics.feedback)
         self.background = BackgroundQueue(SLOW_QUEUE * settings.queue)
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
-        gather, inline = (
-            (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
-        )
+        is_single = settings.workers == 1
         self.batcher = Batcher(
             rank,
             settings.queue,
-            gather=gather,
+            gather=GATHER if is_single else 0.0,
             observe=self.metrics.batch,
-            inline=inline,
+            inline=INLINE if is_single else INLINE_OF_SEVERAL,
         )
 
     @asynccontextmanager
@@ -97,28 +93,24 @@ class Service:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self.batcher.start()
         self.files.read()
-        for (
-            reloader
-        ) in self.reloaders:  # one that can't be loaded now is served once it can be
-            reloader.replace_current()
-        # The garbage collector would go through all that was loaded again and again, while nobody
-        # is answered.
+        for reloader in self.reloaders:
+            reloader.replace_current()  # if it can't be loaded, `watch` tries again
+        # The garbage collector would go through all that was loaded again and again.
         gc.collect()
         gc.freeze()
         for reloader in self.reloaders:
             reloader.log_serving("started")
-        tasks = [reloader.watch() for reloader in self.reloaders]
-        tasks += [
-            file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)
-        ]
-        tasks += [
-            self.files.items.watch(self.apply_items),
+        watching = [
+            *(reloader.watch() for reloader in self.reloaders),
+            self.files.allow.watch(self.apply_rules),
+            self.files.deny.watch(self.apply_rules),
+            self.files.items.watch(partial(self.apply, self.files.apply_items)),
             self.tidy_up(),
             self.try_store(),
         ]
-        watching = [asyncio.create_task(task) for task in tasks]
+        tasks = [asyncio.create_task(coroutine) for coroutine in watching]
         yield
-        for task in watching:
+        for task in tasks:
             task.cancel()
         self.background.stop()
         await self.batcher.stop()
@@ -130,7 +122,7 @@ class Service:
         log_event("stopped")
 
     async def try_store(self) -> None:
-        """The log has the reason if it can't be used."""
+        """If it can't be used, the reason is logged."""
         with suppress(StoreUnavailable):
             if self.store is not None:
                 await self.store.clicks("")
@@ -143,11 +135,11 @@ class Service:
         self.apply(self.files.apply_rules)
         allow = self.files.allow.content
         deny = self.files.deny.content
-        allowed, denied = (None if ids is None else ids.number for ids in (allow, deny))
-        log_event("rules read again", allowed=allowed, denied=denied)
-
-    def apply_items(self) -> None:
-        self.apply(self.files.apply_items)
+        log_event(
+            "rules read again",
+            allowed=None if allow is None else allow.number,
+            denied=None if deny is None else deny.number,
+        )
 
     def apply(self, change: Callable[[Recommender], None]) -> None:
         with self.files.lock:
@@ -158,52 +150,51 @@ class Service:
     async def tidy_up(self) -> None:
         while True:
             if self.feedback is not None:
-                with suppress(MemoryError):
-                    await asyncio.to_thread(self.feedback.convert_leftovers)
-                for file in self.feedback.take_files():
-                    with suppress(MemoryError):  # the next start converts it
-                        await asyncio.to_thread(convert_and_close, file)
-                if self.settings.keep_feedback is not None:
-                    await asyncio.to_thread(
-                        delete_old, self.feedback.folder, self.settings.keep_feedback
-                    )
+                await self.tidy_feedback(self.feedback)
             if self.store is not None:
                 with suppress(StoreUnavailable):
                     await self.store.delete_expired()
             await asyncio.sleep(TIDY_PAUSE)
 
+    async def tidy_feedback(self, feedback: FeedbackFiles) -> None:
+        with suppress(MemoryError):
+            await asyncio.to_thread(feedback.convert_leftovers)
+        for file in feedback.take_files():
+            with suppress(MemoryError):  # the next start converts it
+                await asyncio.to_thread(convert_and_close, file)
+        seconds = self.settings.keep_feedback
+        if seconds is not None:
+            await asyncio.to_thread(delete_old, feedback.folder, seconds)
+
     def loaded(self, key: str | None = None) -> LoadedRun:
-        """The run that answers sessions with this key; the first without one. Another while it
-        can't be loaded."""
+        """The run for sessions with this key; another one while it can't be loaded."""
         runs = [reloader.current for reloader in self.reloaders]
-        loaded = runs[0 if key is None else self.split.choose(key)] or next(
-            filter(None, runs), None
-        )
-        if loaded is None:
-            raise Refused(
-                503, "no run can be served yet; the server's log has the reason"
-            )
-        return loaded
+        chosen = 0 if key is None else self.split.choose(key)
+        for loaded in (runs[chosen], *runs):
+            if loaded is not None:
+                return loaded
+        raise Refused(503, "no run can be served yet; the server's log has the reason")
 
     async def recommend(
         self, data: RecommendRequest, context: RequestContext
     ) -> RecommendAnswer:
+        """The best next items for a session."""
         session = data.session
-        key = data.split_by or data.session_id
         self.check_length(session)
         if data.session_id is not None:
             stored = await self.stored_sessions().clicks(data.session_id)
-            session = [*stored, *session][-self.settings.max_length :]
+            session = self.latest([*stored, *session])
+        key = data.split_by or data.session_id
         loaded = self.loaded(first_click(session) if key is None else key)
         return await self.answer_one(loaded, data, context, session)
 
     async def click(
         self, session_id: str, data: ClickRequest, context: RequestContext
     ) -> RecommendAnswer:
+        """Add a click to a stored session, and get the best next items."""
         add_click = partial(self.stored_sessions().add, session_id, str(data.item))
-        return await self.answer_one(
-            self.loaded(session_id), data, context, [], add_click
-        )
+        loaded = self.loaded(session_id)
+        return await self.answer_one(loaded, data, context, [], add_click)
 
     async def answer_one(
         self,
@@ -215,121 +206,97 @@ class Service:
     ) -> RecommendAnswer:
         """`add_click` gives the session once the request can't be refused any more: a client that
         asks again would store its click twice."""
-        work = estimated_work(
-            data, 1, context.body_bytes, loaded.recommender.catalogue, len(session)
-        )
+        catalogue = loaded.recommender.catalogue
+        work = estimated_work(data, 1, context.body_bytes, catalogue, len(session))
+        make_plan = partial(plan_of, loaded, data)
         if work <= QUICK_WORK:
             self.batcher.refuse_more(work)
-            plan = plan_of(loaded, data)
+            plan = make_plan()
             if add_click is not None:
                 with self.batcher.place(work):
-                    session = (await add_click())[-self.settings.max_length :]
-            query = self.query(loaded, plan, session)
-            return self.answer(query, await self.batcher.submit(query, work))
+                    session = self.latest(await add_click())
+            task = ranking_task(loaded, plan, session)
+            return self.answer(task, await self.batcher.submit(task, work))
         with self.background.place(work):
-            plan = await self.background.run(
-                partial(plan_of, loaded, data), context.has_left
-            )
+            plan = await self.background.run(make_plan, context.has_left)
             if add_click is not None:
-                session = (await add_click())[-self.settings.max_length :]
-            return (
-                await self.slow_answers(
-                    data, [(loaded, session)], {loaded: plan}, context
-                )
-            )[0]
+                session = self.latest(await add_click())
+            routed = [(loaded, session)]
+            answers = await self.slow_answers(data, routed, {loaded: plan}, context)
+            return answers[0]
 
     async def recommend_batch(
         self, data: BatchRequest, context: RequestContext
     ) -> BatchAnswer:
-        if not data.sessions:
+        """The same for many sessions."""
+        sessions = data.sessions
+        if not sessions:
             return BatchAnswer([])
-        self.check_length(max(data.sessions, key=len))
-        asked = [
-            (self.loaded(first_click(session)), session) for session in data.sessions
-        ]
-        clicks = sum(map(len, data.sessions))
-        work = estimated_work(
-            data,
-            len(asked),
-            context.body_bytes,
-            asked[0][0].recommender.catalogue,
-            clicks,
-        )
-        together = max(1, PIECE_WORK * len(asked) // work)
+        self.check_length(max(sessions, key=len))
+        routed = [(self.loaded(first_click(session)), session) for session in sessions]
+        catalogue = routed[0][0].recommender.catalogue
+        size = context.body_bytes
+        clicks = sum(map(len, sessions))
+        work = estimated_work(data, len(sessions), size, catalogue, clicks)
+        piece_size = max(1, PIECE_WORK * len(sessions) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
         answer_bytes = 0
         with self.background.place(work):
-            for start in range(0, len(asked), together):
-                piece = await self.slow_answers(
-                    data, asked[start : start + together], plans, context
-                )
-                sizes = [len(memoryview(one)) for one in piece]  # type: ignore[arg-type]  # they are encoded
-                answer_bytes += sum(sizes)
+            for start in range(0, len(sessions), piece_size):
+                piece = routed[start : start + piece_size]
+                raw: list[Any] = await self.slow_answers(data, piece, plans, context)
+                answer_bytes += sum(len(memoryview(answer)) for answer in raw)
                 check_answer_bytes(answer_bytes)
-                answers += piece
+                answers += raw
         return BatchAnswer(answers)
 
     async def slow_answers(
         self,
         data: AnswerRequest,
-        asked: Iterable[tuple[LoadedRun, list[Any]]],
+        routed: list[tuple[LoadedRun, list[Any]]],
         plans: dict[LoadedRun, Plan],
         context: RequestContext,
     ) -> list[RecommendAnswer]:
-        """Computed and encoded as JSON in the background; `plans` gets those that are made."""
+        """Computed and encoded as JSON in the background; `plans` gets the plans that are made."""
 
-        def compute() -> list[msgspec.Raw]:
-            queries = []
-            for loaded, session in asked:
+        def compute() -> list[RecommendAnswer]:
+            tasks = []
+            for loaded, session in routed:
                 if loaded not in plans:
                     plans[loaded] = plan_of(loaded, data)
-                queries.append(self.query(loaded, plans[loaded], session))
-            encoded = [
-                msgspec.json.encode(one)
-                for one in map(self.answer, queries, rank(queries))
-            ]
-            check_answer_bytes(
-                sum(map(len, encoded))
-            )  # a request may name the items with the longest texts
-            return [msgspec.Raw(one) for one in encoded]
+                tasks.append(ranking_task(loaded, plans[loaded], session))
+            answers = map(self.answer, tasks, rank(tasks))
+            encoded = [msgspec.json.encode(answer) for answer in answers]
+            # The items may be those with the longest texts.
+            check_answer_bytes(sum(map(len, encoded)))
+            return list(map(msgspec.Raw, encoded))  # type: ignore[arg-type]
 
-        answers: list[RecommendAnswer] = await self.background.run(
-            compute, context.has_left
-        )
-        return answers
+        return await self.background.run(compute, context.has_left)
 
-    def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> RankingTask:
-        encoded = loaded.recommender.look_up(session)
-        loaded.metrics.session(len(session), len(encoded.unknown))
-        return RankingTask(loaded, plan, encoded)
-
-    def answer(self, query: RankingTask, ordered: Ordered) -> RecommendAnswer:
-        loaded = query.loaded
-        key = None if self.feedback is None else self.feedback.key
+    def answer(self, task: RankingTask, ordered: Ordered) -> RecommendAnswer:
+        loaded = task.loaded
         ids = loaded.recommender.vocabulary.ids
-        title = query.plan.catalogue.title
-        fields = query.plan.fields
+        title = task.plan.catalogue.title
+        fields = task.plan.fields
         items = [
             RecommendedItem(
                 ids[number - 1],
                 score,
                 title(number),
                 values_of(number, fields) if fields else None,
-                place < ordered.pinned,
+                position < ordered.pinned,
                 number in ordered.explored,
             )
-            for place, (number, score) in enumerate(ordered.items)
+            for position, (number, score) in enumerate(ordered.items)
         ]
         explored = [item.item for item in items if item.explored]
-        popular = not query.session.numbers
-        loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
-        answer_id = new_answer_id(
-            loaded.fingerprint, loaded.metrics.name, key, explored
-        )
-        return RecommendAnswer(
-            items, query.session.unknown, popular, answer_id, loaded.fingerprint
-        )
+        popular = not task.session.numbers
+        loaded.metrics.answer(popular, is_short=len(items) < task.plan.k)
+        run = loaded.fingerprint
+        key = None if self.feedback is None else self.feedback.key
+        answer_id = new_answer_id(run, loaded.metrics.name, key, explored)
+        return RecommendAnswer(items, task.session.unknown, popular, answer_id, run)
 
     def check_length(self, session: list[Any]) -> None:
         most = self.settings.max_length
@@ -337,6 +304,9 @@ class Service:
             raise InputError(
                 f"the session has {len(session):,} clicks; at most {most:,} are accepted"
             )
+
+    def latest(self, session: list[Any]) -> list[Any]:
+        return session[-self.settings.max_length :]
 
     def stored_sessions(self) -> SessionStore:
         if self.store is None:
@@ -356,13 +326,19 @@ def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
     return loaded.recommender.plan(data.k, **data.rules())
 
 
-def rank(queries: Sequence[RankingTask]) -> list[Ordered]:
+def ranking_task(loaded: LoadedRun, plan: Plan, session: list[Any]) -> RankingTask:
+    encoded = loaded.recommender.look_up(session)
+    loaded.metrics.session(len(session), len(encoded.unknown))
+    return RankingTask(loaded, plan, encoded)
+
+
+def rank(tasks: Sequence[RankingTask]) -> list[Ordered]:
     """Sessions of the same recommender are ranked together."""
-    rows: dict[Recommender, list[int]] = {}
-    for row, query in enumerate(queries):
-        rows.setdefault(query.loaded.recommender, []).append(row)
+    rows_by_recommender: dict[Recommender, list[int]] = {}
+    for row, task in enumerate(tasks):
+        rows_by_recommender.setdefault(task.loaded.recommender, []).append(row)
     ranked: dict[int, Ordered] = {}
-    for recommender, own in rows.items():
-        asked = [(queries[row].plan, queries[row].session) for row in own]
-        ranked.update(zip(own, recommender.rank(asked), strict=True))
-    return [ranked[row] for row in range(len(queries))]
+    for recommender, rows in rows_by_recommender.items():
+        sessions = [(tasks[row].plan, tasks[row].session) for row in rows]
+        ranked.update(zip(rows, recommender.rank(sessions), strict=True))
+    return [ranked[row] for row in range(len(tasks))]

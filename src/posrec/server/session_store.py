@@ -1,11 +1,13 @@
 """Sessions between requests: the latest clicks of each session, deleted after 30 minutes without a
 click.
 
-There are two stores with the same methods: a SQLite file, which the workers of one machine share,
-and Redis or Valkey for several machines. Neither has the ids of sessions, only their hashes."""
+There are two stores with the same methods: a SQLite file for the workers of one machine, and Redis
+or Valkey for several machines. Both store only the hashes of session ids.
+"""
 
 import asyncio
 import hashlib
+import math
 import os
 import re
 import sqlite3
@@ -20,40 +22,42 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from posrec.errors import InputError, RunFailed, not_installed
+from posrec.errors import InputError, RunFailed
 from posrec.server.errors import Refused
 
 Result = TypeVar("Result")
+OnError = Callable[[str], None]
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
 TIMEOUT = 0.5  # seconds for the store to answer
 CONNECTIONS = 64  # of a worker to Redis
-# how an address begins
+# How an address begins.
 SQLITE = "sqlite:"
 REDIS = ("redis://", "rediss://", "unix://")
-MOST_BYTES = (
-    1 << 30
-)  # of a SQLite file; where it is full, the sessions that end first are deleted
+MOST_PAGES = (1 << 30) // 4096  # of a SQLite file; when it is full, old sessions go
 DELETED_AT_ONCE = 100  # sessions, so that others do not wait for long
 MOST_EVICTIONS = 20  # to make room for one session in a full file
-SQLITE_ERRORS = (
-    sqlite3.Error,
-    msgspec.MsgspecError,
-    UnicodeDecodeError,
-    OSError,
-)  # a timeout is an OSError
+# A timeout is an OSError.
+SQLITE_ERRORS = (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, OSError)
 APPLICATION_ID = 0x706F7372  # "posr": by which SQLite files of ours are known
 TABLE = (
-    "CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS sessions "
+    "(id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
     "CREATE INDEX IF NOT EXISTS sessions_by_expiry ON sessions (expires)",
+    f"PRAGMA application_id={APPLICATION_ID}",
 )
 PRAGMAS = (
     "journal_mode=WAL",  # readers and a writer do not wait for each other
-    "synchronous=NORMAL",  # what a transaction wrote survives its process; after a power failure the last may be lost
+    # A killed process loses nothing; a power failure may lose the last transactions.
+    "synchronous=NORMAL",
     "secure_delete=ON",  # deleted sessions are overwritten with zeros
     f"journal_size_limit={1 << 24}",
-    f"max_page_count={MOST_BYTES // 4096}",
+    f"max_page_count={MOST_PAGES}",
+)
+DELETE_FIRST = (
+    "DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions "
+    f"WHERE expires <= ? ORDER BY expires LIMIT {DELETED_AT_ONCE})"
 )
 
 
@@ -65,9 +69,7 @@ class StoreUnavailable(Refused):
 
 
 @contextmanager
-def failing(
-    on_error: Callable[[str], None], errors: tuple[type[Exception], ...]
-) -> Iterator[None]:
+def failing(on_error: OnError, errors: tuple[type[Exception], ...]) -> Iterator[None]:
     try:
         yield
     except errors as error:
@@ -75,26 +77,25 @@ def failing(
         raise StoreUnavailable from None
 
 
-def open_store(
-    address: str, on_error: Callable[[str], None] = lambda reason: None
-) -> "SessionStore":
-    """The store at `--session-store ADDRESS`. Where it fails, `on_error` gets the reason, and
-    whoever asked StoreUnavailable."""
+def open_store(address: str, on_error: OnError = lambda reason: None) -> "SessionStore":
+    """When the store fails, `on_error` gets the reason, and StoreUnavailable is raised."""
     if address.startswith(SQLITE):
         return SqliteSessions(address, on_error)
     if address.startswith(REDIS):
         return RedisSessions(address, on_error)
-    raise InputError(
-        f"--session-store {without_password(address)}: it must be sqlite:FILE or redis://HOST:PORT/DB"
-    )
+    raise address_error(address, "it must be sqlite:FILE or redis://HOST:PORT/DB")
+
+
+def address_error(address: str, reason: str) -> InputError:
+    return InputError(f"--session-store {without_password(address)}: {reason}")
 
 
 def delete_sessions(address: str, sessions: Iterable[str]) -> int:
-    """Returns how many there were."""
+    """Returns how many were stored."""
     reasons: list[str] = []
     store = open_store(address, reasons.append)
     if isinstance(store, SqliteSessions) and not store.path.exists():
-        raise InputError(f"--session-store {address}: there is no such file")
+        raise address_error(address, "there is no such file")
 
     async def delete() -> int:
         try:
@@ -113,12 +114,10 @@ def delete_sessions(address: str, sessions: Iterable[str]) -> int:
 
 
 class RedisSessions:
-    def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
-        try:
-            import redis
-            import redis.asyncio
-        except ImportError:
-            raise not_installed("--session-store", "serve") from None
+    def __init__(self, address: str, on_error: OnError) -> None:
+        import redis
+        import redis.asyncio
+
         # The RuntimeError is uvloop's for writing to a lost connection.
         errors = (redis.RedisError, OSError, UnicodeDecodeError, RuntimeError)
         self.failing = partial(failing, on_error, errors)
@@ -133,30 +132,27 @@ class RedisSessions:
             )
             self.client: Any = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
-            # The reason may quote a part of the password.
-            form = (
-                "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped"
-            )
-            reason = form if "@" in address else error
-            raise InputError(
-                f"--session-store {without_password(address)}: {reason}"
-            ) from None
+            reason = str(error)
+            if "@" in address:  # the reason may quote a part of the password
+                form = "redis://USER:PASSWORD@HOST:PORT/DB"
+                reason = f"must be {form}, special characters escaped"
+            raise address_error(address, reason) from None
 
     async def add(self, session: str, item: str) -> list[str]:
         """Returns all stored clicks of the session, the new one last."""
         name = key(session)
         with self.failing():
             async with self.client.pipeline(transaction=True) as pipe:
-                pipe.rpush(name, item).ltrim(name, -MAX_CLICKS, -1).expire(
-                    name, EXPIRY
-                ).lrange(name, 0, -1)
+                pipe.rpush(name, item)
+                pipe.ltrim(name, -MAX_CLICKS, -1)
+                pipe.expire(name, EXPIRY)
+                pipe.lrange(name, 0, -1)
                 stored = (await pipe.execute())[-1]
             try:
                 return decoded(stored)
             except UnicodeDecodeError:  # another program has written to this key
-                await self.client.lrem(
-                    name, -1, item
-                )  # a client that asks again would store it twice
+                # A client that asks again would store its click twice.
+                await self.client.lrem(name, -1, item)
                 raise
 
     async def clicks(self, session: str) -> list[str]:
@@ -164,7 +160,7 @@ class RedisSessions:
             return decoded(await self.client.lrange(key(session), -MAX_CLICKS, -1))
 
     async def delete(self, session: str) -> bool:
-        """Returns whether there was one."""
+        """Returns whether the session was stored."""
         with self.failing():
             return bool(await self.client.delete(key(session)))
 
@@ -181,10 +177,10 @@ def decoded(clicks: list[bytes]) -> list[str]:
 
 
 class SqliteSessions:
-    """Read and written in a thread: a slow disk keeps only those waiting who asked for a stored
-    session, and these not for longer than the timeout."""
+    """Used in a thread, so that a slow disk delays only requests for stored sessions, and these at
+    most until the timeout."""
 
-    def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
+    def __init__(self, address: str, on_error: OnError) -> None:
         self.failing = partial(failing, on_error, SQLITE_ERRORS)
         self.address = address
         name, _, query = address.removeprefix(SQLITE).partition("?")
@@ -192,15 +188,14 @@ class SqliteSessions:
         try:
             self.timeout = float(parse_qs(query).get("timeout", [TIMEOUT])[-1])
         except ValueError:
-            raise InputError(
-                f"--session-store {address}: timeout must be a number of seconds"
+            raise address_error(
+                address, "timeout must be a number of seconds"
             ) from None
         if not name or self.path.is_dir():
-            raise InputError(f"--session-store {address}: it must be sqlite:FILE")
+            raise address_error(address, "it must be sqlite:FILE")
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
-        self.turn = asyncio.Semaphore(
-            1
-        )  # nothing waits in the thread's own queue, which has no limit
+        # Nothing waits in the thread's own queue, which has no limit.
+        self.turn = asyncio.Semaphore(1)
         self.opened: sqlite3.Connection | None = None
         self.opened_file: tuple[int, int] | None = None
 
@@ -208,38 +203,28 @@ class SqliteSessions:
         try:
             self.connection().execute("SELECT 1 FROM sessions").fetchone()
         except SQLITE_ERRORS as error:
-            raise InputError(
-                f"--session-store {self.address}: the file can't be used ({error})"
+            raise address_error(
+                self.address, f"the file can't be used ({error})"
             ) from None
         finally:
             self.disconnect()
 
     async def add(self, session: str, item: str) -> list[str]:
-        return await self.run(self.add_in_thread, hashed(session), item)
+        return await self.run(add_click, hashed(session), item)
 
     async def clicks(self, session: str) -> list[str]:
         return await self.run(stored_clicks, hashed(session))
 
     async def delete(self, session: str) -> bool:
-        return bool(
-            await self.run(
-                changed_rows, "DELETE FROM sessions WHERE id = ?", hashed(session)
-            )
-        )
+        statement = "DELETE FROM sessions WHERE id = ?"
+        return bool(await self.run(changed_rows, statement, hashed(session)))
 
     async def delete_expired(self) -> None:
-        while (
-            await self.run(delete_first, "WHERE expires <= ?", time.time())
-            == DELETED_AT_ONCE
-        ):
-            pass
-        # What was deleted is still in the log of changes until that is copied into the file and
-        # emptied.
-        await self.run(
-            lambda connection: connection.execute(
-                "PRAGMA wal_checkpoint(TRUNCATE)"
-            ).fetchall()
-        )
+        deleted = DELETED_AT_ONCE
+        while deleted == DELETED_AT_ONCE:
+            deleted = await self.run(changed_rows, DELETE_FIRST, time.time())
+        # What was deleted is in the log of changes until that is copied into the file.
+        await self.run(checkpoint)
 
     async def close(self) -> None:
         self.thread.submit(self.disconnect)
@@ -269,15 +254,14 @@ class SqliteSessions:
             raise
 
     def connection(self) -> sqlite3.Connection:
-        """Another one where the file was removed or replaced."""
+        """A new one if the file was removed or replaced."""
         if self.opened is not None and self.opened_file == file_number(self.path):
             return self.opened
         self.disconnect()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(
-            os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        )  # for this user alone
-        # SQLite gives up first, for the sake of its reason.
+        # Only this user may read it.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        # SQLite gives up before the timeout, so that its reason is known.
         seconds = 0.8 * self.timeout
         self.opened = sqlite3.connect(
             self.path, seconds, isolation_level=None, check_same_thread=False
@@ -292,26 +276,6 @@ class SqliteSessions:
                 self.opened.close()
             self.opened = None
 
-    def add_in_thread(
-        self, connection: sqlite3.Connection, session: bytes, item: str
-    ) -> list[str]:
-        for _ in range(MOST_EVICTIONS):
-            try:
-                with connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
-                    row = (session, time.time() + EXPIRY, msgspec.json.encode(clicks))
-                    connection.execute(
-                        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row
-                    )
-                return clicks
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not delete_first(
-                    connection
-                ):
-                    raise
-        raise sqlite3.OperationalError("there is no room for the session")
-
 
 SessionStore = RedisSessions | SqliteSessions
 
@@ -323,32 +287,46 @@ def create_table(connection: sqlite3.Connection) -> None:
             raise sqlite3.DatabaseError("it is a database of another program")
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in (*TABLE, f"PRAGMA application_id={APPLICATION_ID}"):
+            for statement in TABLE:
                 connection.execute(statement)
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
 def stored_clicks(connection: sqlite3.Connection, session: bytes) -> list[str]:
-    found = "SELECT clicks FROM sessions WHERE id = ? AND expires > ?"
-    row = connection.execute(found, (session, time.time())).fetchone()
+    statement = "SELECT clicks FROM sessions WHERE id = ? AND expires > ?"
+    row = connection.execute(statement, (session, time.time())).fetchone()
     return [] if row is None else msgspec.json.decode(row[0], type=list[str])
 
 
-def delete_first(
-    connection: sqlite3.Connection, which: str = "", *values: float
-) -> int:
-    """Some of the sessions that end first; returns how many."""
-    some = (
-        f"SELECT rowid FROM sessions {which} ORDER BY expires LIMIT {DELETED_AT_ONCE}"
-    )
-    return changed_rows(
-        connection, f"DELETE FROM sessions WHERE rowid IN ({some})", *values
-    )
+def add_click(connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
+    """When the file is full, the sessions that end first make room."""
+    for _ in range(MOST_EVICTIONS):
+        try:
+            return store_click(connection, session, item)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            if not changed_rows(connection, DELETE_FIRST, math.inf):
+                raise
+    raise sqlite3.OperationalError("there is no room for the session")
+
+
+def store_click(connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
+        row = (session, time.time() + EXPIRY, msgspec.json.encode(clicks))
+        connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row)
+    return clicks
 
 
 def changed_rows(connection: sqlite3.Connection, statement: str, *values: Any) -> int:
     return connection.execute(statement, values).rowcount
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def file_number(path: Path) -> tuple[int, int] | None:
@@ -360,8 +338,7 @@ def file_number(path: Path) -> tuple[int, int] | None:
 
 
 def hashed(session: str) -> bytes:
-    """A session id may have any characters and any length, and is nobody's business: its hash is
-    stored."""
+    """A session id may have any characters and any length, and may identify a person."""
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -12,16 +12,15 @@ from starlette.applications import Starlette
 
 from posrec.server.settings import SETTINGS_VARIABLE, ServerSettings
 
-STARTS = "starts"  # a file in the folder of all workers, with the time at which each of them was started
+STARTS = "starts"  # a file of the shared folder: when each worker was started
 SOON = 60.0  # seconds
 PAUSE = 6.0  # seconds
 
 
 def create_application() -> Starlette:
     """granian calls it before the worker listens."""
-    settings = msgspec.json.decode(
-        os.environ.pop(SETTINGS_VARIABLE), type=ServerSettings
-    )
+    sent = os.environ.pop(SETTINGS_VARIABLE)
+    settings = msgspec.json.decode(sent, type=ServerSettings)
     pause_after_a_death(Path(settings.shared), settings.workers)
     threading.Thread(target=stop_with_parent, daemon=True).start()
     from posrec.server.application import application  # loads ONNX Runtime or torch
@@ -30,12 +29,10 @@ def create_application() -> Starlette:
 
 
 def pause_after_a_death(shared: Path, workers: int) -> None:
-    """Wait where another worker was started a moment ago: this one replaces a worker that died at
-    once, and may die too. granian ends the server when a worker dies within 5.5 seconds of its
-    replacement."""
-    shared.mkdir(
-        parents=True, exist_ok=True
-    )  # a cleaner of temporary folders may have removed it
+    """Wait if another worker was started a moment ago: it died, and this one may die too. granian
+    ends the server when a worker dies within 5.5 seconds of its replacement."""
+    # A cleaner of temporary folders may have removed it.
+    shared.mkdir(parents=True, exist_ok=True)
     now = time.monotonic()
     with (shared / STARTS).open("a+") as file:
         file.seek(0)
@@ -46,7 +43,7 @@ def pause_after_a_death(shared: Path, workers: int) -> None:
 
 
 def stop_with_parent() -> None:
-    """Where the parent is killed, nothing would stop or replace this worker any more."""
+    """After the parent was killed, nothing would stop or replace this worker any more."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

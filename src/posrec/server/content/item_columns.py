@@ -1,8 +1,5 @@
-"""Columns of the items from a file that the shop replaces during the day, such as stock and price
-(`--items FILE`).
-
-A column of the file replaces the run's column of that name; an item without a row in the file has
-no value in it. The run's other columns stay.
+"""Columns of the items, such as stock and price, from a file that the shop replaces during the day
+(`--items FILE`). They replace the run's columns of the same names; its other columns stay.
 """
 
 import json
@@ -17,12 +14,8 @@ from posrec.recommend.catalogue import Catalogue
 if TYPE_CHECKING:  # polars is imported where there is such a file
     from posrec.data.items import ItemFile
 
-WITHOUT_LINES = (
-    ".gz",
-    ".zst",
-    ".parquet",
-)  # a file of these that is cut short can't be read at all
-PLAIN = (str, int, float, bool, type(None))  # the types of JSON but lists and objects
+# Files of these kinds can't be read at all if they are cut short.
+WITHOUT_LINES = (".gz", ".zst", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -39,46 +32,44 @@ class ItemColumns:
         from posrec.data.items import columns_for
 
         ids = catalogue.vocabulary.ids[: catalogue.items]
-        known = pl.DataFrame({"id": ids}, schema={"id": pl.String})
-        rows = self.file.by_id(known["id"], SilentProgress())
+        items = pl.DataFrame({"id": ids}, schema={"id": pl.String})
+        rows = self.file.by_id(items["id"], SilentProgress())
         columns = {
             name: as_in_json(values) for name, values in columns_for(ids, rows).items()
         }
-        count = len(known.join(rows.select("id"), on="id", how="semi"))
-        return columns, {
-            "known": count,
-            "unknown": len(rows) - count,
-            "columns": list(columns),
-        }
+        known = len(items.join(rows.select("id"), on="id", how="semi"))
+        unknown = len(rows) - known
+        return columns, {"known": known, "unknown": unknown, "columns": list(columns)}
 
 
 def as_in_json(values: list[Any]) -> list[Any]:
     """Dates and similar values as texts, as they are in the vocabulary of a run."""
     first = next((value for value in values if value is not None), None)
-    if isinstance(first, PLAIN):
+    if isinstance(first, str | int | float | None):
         return values
     return [json.loads(json.dumps(value, default=str)) for value in values]
 
 
 def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
-    """An InputError where the file can't be read, or is likely to be half of the one that was read
-    before."""
+    """Raises an InputError if the file can't be read, or is likely to be half of the one before."""
     from posrec.data.items import read_items
 
     columns = ItemColumns(read_items(path), ends_with_line(path))
     rows = len(columns.file.rows)
     if not rows:
         raise InputError(f"{path} has no rows, only the names of columns")
-    if before is not None:
-        if before.ends_with_line and not columns.ends_with_line:
-            raise InputError(
-                f"{path} ends in the middle of a line, as a file does that is still being written"
-            )
-        if 2 * rows < len(before.file.rows):
-            many = f"{plural(rows, 'row')}, fewer than half of the {len(before.file.rows):,} before"
-            raise InputError(
-                f"{path} has {many}, as if half of it was missing; if it is whole, start the server again"
-            )
+    if before is None:
+        return columns
+    if before.ends_with_line and not columns.ends_with_line:
+        raise InputError(
+            f"{path} ends in the middle of a line, as a file does that is still being written"
+        )
+    if 2 * rows < len(before.file.rows):
+        raise InputError(
+            f"{path} has {plural(rows, 'row')}, fewer than half of the "
+            f"{len(before.file.rows):,} before, as if half of it was missing; if it is "
+            "whole, start the server again"
+        )
     return columns
 
 

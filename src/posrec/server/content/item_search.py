@@ -14,52 +14,50 @@ SEPARATOR = "\n"
 
 
 class ItemSearch:
-    """Holds all ids and titles as one long text, so that a lookup is a single `str.find`.
-
-    It is made at the first use, and again when the titles have changed: that takes seconds for a
-    million items."""
+    """All ids and titles are one long text, so that a lookup is a `str.find`. It is made when it is
+    first needed, and after the titles have changed: that takes seconds for a million items."""
 
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
         self.clicks = recommender.popularity.astype(np.int64)
-        self.made: tuple[Any, str, list[int]] | None = (
-            None  # the titles of the text, the text, where its lines start
-        )
+        self.titles: Any = None  # of the text
+        self.text = ""  # a line for each item
+        self.starts: list[int] = []  # of the lines
 
     @cached_property
     def order(self) -> list[int]:
         numbers: list[int] = (np.argsort(-self.clicks, kind="stable") + 1).tolist()
         return numbers
 
-    def lines(self) -> tuple[str, list[int]]:
-        """A text with a line for each item, and where each line starts."""
+    def make_text(self) -> None:
         catalogue = self.recommender.catalogue
-        if self.made is None or self.made[0] is not catalogue.titles:
-            ids = catalogue.vocabulary.ids
-            title = catalogue.title
-            lines = [
-                f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ")
-                for n in self.order
-            ]
-            starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
-            self.made = catalogue.titles, SEPARATOR.join(lines), starts
-        return self.made[1:]
+        ids = catalogue.vocabulary.ids
+        lines = []
+        for number in self.order:
+            line = f"{ids[number - 1]}\t{catalogue.title(number) or ''}"
+            lines.append(line.lower().replace(SEPARATOR, " "))
+        lengths = (len(line) + 1 for line in lines[:-1])
+        self.starts = list(accumulate(lengths, initial=0))
+        self.text = SEPARATOR.join(lines)
+        self.titles = catalogue.titles
 
     def most_clicked(self, limit: int) -> list[ListedItem]:
         return [self.listed(number) for number in self.order[:limit]]
 
     def find(self, query: str, limit: int) -> list[ListedItem]:
-        wanted = query.strip().lower()
-        if SEPARATOR in wanted or "\t" in wanted:
+        words = query.strip().lower()
+        if SEPARATOR in words or "\t" in words:
             return []
-        text, starts = self.lines()
+        if not self.text or self.titles is not self.recommender.catalogue.titles:
+            self.make_text()
         matches: list[ListedItem] = []
-        place = text.find(wanted)
-        while place >= 0 and len(matches) < limit:
-            line = bisect_right(starts, place) - 1
-            matches.append(self.listed(self.order[line]))
-            end = starts[line + 1] if line + 1 < len(starts) else len(text)
-            place = text.find(wanted, end)
+        position = self.text.find(words)
+        while position >= 0 and len(matches) < limit:
+            next_line = bisect_right(self.starts, position)
+            matches.append(self.listed(self.order[next_line - 1]))
+            if next_line == len(self.starts):
+                break
+            position = self.text.find(words, self.starts[next_line])
         return matches
 
     def listed(self, number: int) -> ListedItem:

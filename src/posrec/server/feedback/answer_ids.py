@@ -1,8 +1,8 @@
-"""The id of an answer: the run's fingerprint and name, a drawn number, and a signature.
+"""The id of an answer: the run's fingerprint and name, a random number, and a signature.
 
-A mark for each item that is in the answer because it is new, a hash of four digits, follows the
-drawn number. The signature (HMAC) is by a key in the folder of the feedback, so that workers and
-replicas which share the folder share it, and a restarted server has it again.
+After the random number follows a mark, a hash of four digits, for each item that is there because
+it is new. The key of the signature (HMAC) is in the folder of the feedback: all servers that write
+into the folder share it.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-DRAWN = 16  # digits that name an answer, the first after the last dash of its id; marks of explored items follow
+DRAWN = 16  # random digits after the last dash of an id; marks follow
 MARK = 4  # digits
 SIGNATURE = 16  # characters at the end of an answer's id
 KEY_FILE = ".answer-key"
@@ -25,9 +25,8 @@ def answer_key(folder: Path) -> bytes:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / KEY_FILE
     if not path.exists():
-        with tempfile.NamedTemporaryFile(
-            "w", dir=folder
-        ) as file:  # readable by this user alone
+        # Readable by this user alone.
+        with tempfile.NamedTemporaryFile("w", dir=folder) as file:
             file.write(secrets.token_hex(KEY_BYTES))
             file.flush()
             with suppress(FileExistsError):  # another worker was first
@@ -41,27 +40,26 @@ def answer_key(folder: Path) -> bytes:
 def new_answer_id(
     run: str, name: str, key: bytes | None, explored: Sequence[str] = ()
 ) -> str:
-    """`run` is a fingerprint. The items `explored` are marked; without a key there are no marks and
-    no signature."""
+    """`run` is a fingerprint. Without a key there are no marks and no signature."""
     drawn = secrets.token_hex(DRAWN // 2)
+    answer = f"{run}-{name}-{drawn}"
     if key is None:
-        return f"{run}-{name}-{drawn}"
-    marked = f"{run}-{name}-{drawn}" + "".join(mark(item, drawn) for item in explored)
-    return marked + signature(marked, key)
+        return answer
+    answer += "".join(mark(item, drawn) for item in explored)
+    return answer + signature(answer, key)
 
 
 def mark(item: str, drawn: str) -> str:
-    return hashlib.sha256(
-        f"{drawn} {item}".encode("utf-8", "surrogatepass")
-    ).hexdigest()[:MARK]
+    text = f"{drawn} {item}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:MARK]
 
 
 def is_explored(item: str, answer: str) -> bool:
     digits = answer.rpartition("-")[2]
-    drawn = digits[:DRAWN]
     marks = digits[DRAWN:-SIGNATURE]
-    return mark(item, drawn) in [
-        marks[start : start + MARK] for start in range(0, len(marks), MARK)
+    starts = range(0, len(marks), MARK)
+    return mark(item, digits[:DRAWN]) in [
+        marks[start : start + MARK] for start in starts
     ]
 
 
@@ -75,8 +73,8 @@ def run_of(answer: str) -> tuple[str, str | None]:
     return fingerprint, rest.rpartition("-")[0] or None
 
 
-def signature(drawn: str, key: bytes) -> str:
-    return hmac.digest(key, drawn.encode(), "sha256").hex()[:SIGNATURE]
+def signature(text: str, key: bytes) -> str:
+    return hmac.digest(key, text.encode(), "sha256").hex()[:SIGNATURE]
 
 
 def is_signed(answer: str, key: bytes) -> bool:

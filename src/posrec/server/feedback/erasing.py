@@ -1,15 +1,12 @@
 """Feedback that is deleted because it is old, and rows of visitors that are erased.
 
-Both happen under the lock of the folder, which whoever converts a file holds too: no row is copied
-from one file to another meanwhile.
+Both hold the lock of the folder, so that no file is converted meanwhile.
 """
 
-import logging
 import os
 import re
 import time
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,83 +15,69 @@ from posrec.io.unfinished import locked, remove_leftovers
 from posrec.server.feedback.files import (
     FILES,
     OPEN_FILES,
-    TIME_IN_NAME,
     read_lines,
     replace_parquet,
+    require_folder,
+    time_in_name,
 )
-from posrec.server.json_log import log_event
+from posrec.server.json_log import log_error, log_event
 
 if TYPE_CHECKING:
     import polars as pl
 
-FILE_NAME = re.compile(r"feedback-(\d{8}T\d{6})-")
-OWNER_COLUMNS = [
-    "visitor",
-    "session",
-    "answer",
-]  # by which the visitor of a row is known
+OWNER_COLUMNS = ["visitor", "session", "answer"]
 
 
 def delete_old(folder: Path, seconds: float) -> None:
-    """Delete the files that were begun more than `seconds` ago. Files of other names are not ours."""
-    first_kept = datetime.fromtimestamp(max(0.0, time.time() - seconds), UTC).strftime(
-        TIME_IN_NAME
-    )
+    """Delete the files that were begun more than `seconds` ago; other names are not ours."""
+    first_kept = time_in_name(max(0.0, time.time() - seconds))
+    deleted = 0
     with locked(folder):
-        old = [
-            file
-            for file in folder.glob(FILES)
-            if (begun := FILE_NAME.match(file.name)) and begun[1] < first_kept
-        ]
-        try:
-            for file in old:
+        for file in sorted(folder.glob(FILES)):
+            begun = re.match(r"feedback-(\d{8}T\d{6})-", file.name)
+            if begun is None or begun[1] >= first_kept:
+                continue
+            try:
                 file.unlink()
-        except OSError as error:
-            log_event(
-                "old feedback can't be deleted",
-                logging.ERROR,
-                file=str(file),
-                reason=error.strerror,
-            )
-            return
-    if old:
-        log_event("old feedback deleted", files=len(old))
+            except OSError as error:
+                reason = error.strerror
+                log_error(
+                    "old feedback can't be deleted", file=str(file), reason=reason
+                )
+                return
+            deleted += 1
+    if deleted:
+        log_event("old feedback deleted", files=deleted)
 
 
 def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
-    """Erase rows that name these visitors, and what was reported of their answers without any id;
-    returns the number of rows, and of files that had some.
-
-    A Parquet file is replaced. Lines of open files, to which a worker appends, are overwritten with
-    spaces."""
+    """Erase rows that name these visitors, and rows without any id about their answers; returns the
+    number of rows, and of files that had some. In open files, to which a worker appends, lines are
+    overwritten with spaces."""
     import polars as pl
 
-    if not folder.is_dir():
-        raise InputError(f"{folder} does not exist, or is not a folder")
+    require_folder(folder)
     with locked(folder):
         remove_leftovers(folder)  # a killed conversion leaves rows in them
         files = [*sorted(folder.glob(OPEN_FILES)), *sorted(folder.glob(FILES))]
-        named = pl.any_horizontal(
-            pl.col("visitor", "session").is_in(list(visitors)).fill_null(value=False)
-        )
+        is_named = pl.col("visitor", "session").is_in(list(visitors))
+        named = pl.any_horizontal(is_named.fill_null(value=False))
         answers: set[str] = set()
-        for path in (
-            files
-        ):  # once to find the answers and files that can't be read, and once to erase
+        # All files are read before any is changed: one may not be readable.
+        for path in files:
             answers.update(read_owners(path).filter(named)["answer"])
         nameless = pl.col("visitor").is_null() & (pl.col("session") == pl.col("answer"))
-        of_visitors = named | (
-            nameless & pl.col("answer").is_in(list(answers))
-        ).fill_null(value=False)
-        counts = [count for path in files if (count := erase_rows(path, of_visitors))]
-    return sum(counts), len(counts)
+        of_answers = nameless & pl.col("answer").is_in(list(answers))
+        erased = named | of_answers.fill_null(value=False)
+        counts = [erase_rows(path, erased) for path in files]
+    return sum(counts), sum(count > 0 for count in counts)
 
 
-def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
+def erase_rows(path: Path, condition: "pl.Expr") -> int:
     import polars as pl
 
     rows = read_owners(path)
-    erased = rows.select(of_visitors).to_series()
+    erased = rows.select(condition).to_series()
     if erased.any():
         if path.suffix == ".jsonl":
             blank_lines(path, rows.filter(erased).select("start", "end").rows())
@@ -106,32 +89,29 @@ def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
 
 
 def read_owners(path: Path) -> "pl.DataFrame":
-    """Whose a row is; of an open file, also where its line starts and ends."""
+    """The columns that identify a visitor, and where each line of an open file starts and ends."""
     import polars as pl
 
     if path.suffix == ".jsonl":
         lines = [
-            (*(getattr(row, name) for name in OWNER_COLUMNS), start, end)
+            (row.visitor, row.session, row.answer, start, end)
             for start, end, row in read_lines(path)
         ]
-        schema = {
-            **dict.fromkeys(OWNER_COLUMNS, pl.String),
-            "start": pl.Int64,
-            "end": pl.Int64,
-        }
+        texts = dict.fromkeys(OWNER_COLUMNS, pl.String)
+        schema = {**texts, "start": pl.Int64, "end": pl.Int64}
         return pl.DataFrame(lines, schema=schema, orient="row")
     try:
         return pl.read_parquet(path, columns=OWNER_COLUMNS)
     except (pl.exceptions.PolarsError, OSError) as error:
-        what = f"{path} can't be read ({first_line(error)})"
         raise InputError(
-            f"{what}, so nothing was erased; delete it if it is damaged, and try again"
+            f"{path} can't be read ({first_line(error)}), so nothing was erased; delete it "
+            "if it is damaged, and try again"
         ) from None
 
 
-def blank_lines(path: Path, places: Iterable[tuple[int, int]]) -> None:
+def blank_lines(path: Path, ranges: Iterable[tuple[int, int]]) -> None:
     with path.open("r+b", buffering=0) as file:
-        for start, end in places:
+        for start, end in ranges:
             file.seek(start)
             file.write(b" " * (end - start))
         os.fsync(file.fileno())

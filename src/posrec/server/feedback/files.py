@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +15,7 @@ if TYPE_CHECKING:  # polars is imported where it is used: a server starts withou
     import polars as pl
 
 FILES = "feedback-*.parquet"
-TIME_IN_NAME = "%Y%m%dT%H%M%S"  # when a file was begun, UTC
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-COLUMNS = {  # with the names of their types in polars
-    "time": "Int64",
-    "session": "String",
-    "item": "String",
-    "event": "String",
-    "rank": "Int32",
-    "answer": "String",
-    "run": "String",
-    "signed": "Boolean",
-    "visitor": "String",
-    "name": "String",
-    "value": "Float64",
-    "explored": "Boolean",
-}
 
 
 class FeedbackRow(msgspec.Struct):
@@ -47,43 +33,58 @@ class FeedbackRow(msgspec.Struct):
     explored: bool  # whether the item was in the answer because it is new
 
 
-def read_feedback(folder: Path) -> "pl.DataFrame":
-    """Also rows that a running server has not turned into a Parquet file yet. Open files are read
-    first: one that is finished meanwhile is read twice, and an impression counts once."""
-    import polars as pl
-
-    if not folder.is_dir():
-        raise InputError(f"{folder} does not exist, or is not a folder")
-    try:
-        open_files = map(whole_lines, folder.glob(OPEN_FILES))
-        rows = [
-            pl.read_ndjson(lines, schema=feedback_schema())
-            for lines in open_files
-            if lines
-        ]
-        rows += [
-            pl.read_parquet(file, columns=list(COLUMNS))
-            for file in sorted(folder.glob(FILES))
-        ]
-        if not rows:
-            raise InputError(
-                f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it"
-            )
-        return pl.concat(rows)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(
-            f"{folder} holds a file that is not feedback: {first_line(error)}"
-        ) from None
+COLUMNS = FeedbackRow.__struct_fields__
 
 
 def feedback_schema() -> dict[str, Any]:
     import polars as pl
 
-    return {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
+    return dict.fromkeys(COLUMNS, pl.String) | {
+        "time": pl.Int64,
+        "rank": pl.Int32,
+        "signed": pl.Boolean,
+        "value": pl.Float64,
+        "explored": pl.Boolean,
+    }
+
+
+def read_feedback(folder: Path) -> "pl.DataFrame":
+    """Open files are read first: one that is finished meanwhile is read twice, which does no harm
+    since an impression counts once."""
+    import polars as pl
+
+    require_folder(folder)
+    frames = []
+    try:
+        for file in folder.glob(OPEN_FILES):
+            lines = whole_lines(file)
+            if lines:
+                frames.append(pl.read_ndjson(lines, schema=feedback_schema()))
+        for file in sorted(folder.glob(FILES)):
+            frames.append(pl.read_parquet(file, columns=list(COLUMNS)))
+        if frames:
+            return pl.concat(frames)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"{folder} holds a file that is not feedback: {first_line(error)}"
+        ) from None
+    raise InputError(
+        f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it"
+    )
+
+
+def time_in_name(seconds: float) -> str:
+    """When a file was begun, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%S")
+
+
+def require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InputError(f"{folder} does not exist, or is not a folder")
 
 
 def whole_lines(file: Path) -> bytes:
-    """The complete lines of a file that is being written; none if it has been finished and removed."""
+    """Without a line that is being written; nothing if the file was finished and removed."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:

@@ -1,18 +1,16 @@
 """What became of answers, in Parquet files that `posrec prepare` reads.
 
-Every worker appends rows to a file of its own, `.open-*.jsonl`, so a row is on disk when its
-request is answered. It becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, and when
-the worker stops. What a killed worker left behind is converted by another one.
+Every worker appends rows to a file of its own, `.open-*.jsonl`, before it answers. It becomes a
+Parquet file after ROTATE_ROWS or ROTATE_SECONDS, and when the worker stops. Another worker converts
+what a killed one left behind.
 """
 
-import logging
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
@@ -22,31 +20,28 @@ from posrec.errors import InputError, RunFailed
 from posrec.io.unfinished import is_abandoned, locked, take_lock
 from posrec.server.feedback.answer_ids import answer_key, is_explored, is_signed, run_of
 from posrec.server.feedback.files import (
-    COLUMNS,
     OPEN_FILES,
-    TIME_IN_NAME,
     FeedbackRow,
     feedback_schema,
     read_lines,
     replace_parquet,
+    time_in_name,
 )
-from posrec.server.json_log import log_event
+from posrec.server.json_log import log_error
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
 
 
 class FeedbackFiles:
-    """Of one worker. `observe` gets the name of a run, None for an answer that the server did not
-    give, the event and the number of items."""
+    """Of one worker. `observe` gets the name of a run, or None for an answer that the server did
+    not give, the event and the number of items."""
 
     def __init__(
         self,
         folder: Path,
         clock: Callable[[], float] = time.time,
-        observe: Callable[[str | None, str, int], None] = lambda name, event, items: (
-            None
-        ),
+        observe: Callable[[str | None, str, int], None] = lambda *_: None,
     ) -> None:
         self.folder = folder
         self.clock = clock
@@ -55,21 +50,22 @@ class FeedbackFiles:
         self.full_files: list[FileIO] = []
         self.rows = 0
         self.began = 0.0
-        self.lock = (
-            threading.Lock()
-        )  # of the open file: many rows are written in a thread
+        self.lock = threading.Lock()  # of the open file: threads write to it, too
         try:
             self.key = answer_key(folder)
             tempfile.TemporaryFile(dir=folder).close()
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
+            reason = getattr(error, "strerror", error)
             raise InputError(
                 f"feedback can't be written into {folder} ({reason})"
             ) from None
 
     def convert_leftovers(self) -> None:
-        for leftover in self.folder.glob(OPEN_FILES):
-            convert_unused(leftover)
+        for path in self.folder.glob(OPEN_FILES):
+            # An OSError means that another worker has converted the file.
+            with suppress(OSError), FileIO(path) as file:
+                if is_abandoned(file.fileno()) and path.exists():
+                    convert_and_close(file)
 
     def write(
         self,
@@ -116,12 +112,10 @@ class FeedbackFiles:
         return len(rows)
 
     def take_files(self, also_recent: bool = False) -> list[FileIO]:
-        """Those that are large or old enough to become Parquet files, or all; the next row begins
-        another."""
+        """The files that are large or old enough to be converted; the next row begins another."""
         with self.lock:
-            is_recent = (
-                0 <= self.clock() - self.began < ROTATE_SECONDS
-            )  # it is not where the clock was set back
+            age = self.clock() - self.began  # below 0 if the clock was set back
+            is_recent = 0 <= age < ROTATE_SECONDS
             if self.file is not None and (also_recent or not is_recent):
                 self.full_files.append(self.file)
                 self.file = None
@@ -131,8 +125,7 @@ class FeedbackFiles:
 
 
 def append(file: FileIO, lines: bytes) -> None:
-    """All of it or, on a full disk, nothing: a line that is cut off would be joined with the next
-    one."""
+    """All or, on a full disk, nothing: a line that is cut off would be joined with the next."""
     size = os.fstat(file.fileno()).st_size
     left = memoryview(lines)
     try:
@@ -144,49 +137,30 @@ def append(file: FileIO, lines: bytes) -> None:
 
 
 def open_locked(folder: Path, now: float) -> FileIO:
-    """A new file of rows. Its lock tells a file that is in use from one that a killed worker left
-    behind."""
-    name = f".open-{datetime.fromtimestamp(now, UTC):{TIME_IN_NAME}}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
+    """A new file of rows. Only a file that a killed worker left behind is not locked."""
+    name = f".open-{time_in_name(now)}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
     while True:
         file = FileIO(folder / name, "ab")
         take_lock(file.fileno(), wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # a worker that was just started took it for one that was left behind, and has removed it
-
-
-def convert_unused(path: Path) -> None:
-    with (
-        suppress(OSError),
-        FileIO(path) as file,
-    ):  # it is in use, or another worker has converted it
-        if is_abandoned(file.fileno()) and path.exists():
-            convert_and_close(file)
+        file.close()  # before it was locked, another worker removed it as a leftover
 
 
 def convert_and_close(file: FileIO) -> None:
-    """Write the rows of a file as Parquet beside it, then remove it; its lock is held until then."""
+    """Write the rows as Parquet beside the file, then remove it; its lock is held until then."""
     path = Path(os.fsdecode(file.name))
     with file:
         try:
             import polars as pl
 
             with locked(path.parent):
-                rows = [row for _, _, row in read_lines(path)]
+                rows = [msgspec.structs.astuple(row) for _, _, row in read_lines(path)]
                 if rows:
-                    columns = {
-                        name: [getattr(row, name) for row in rows] for name in COLUMNS
-                    }
+                    frame = pl.DataFrame(rows, schema=feedback_schema(), orient="row")
                     name = path.stem.replace(".open-", "feedback-") + ".parquet"
-                    replace_parquet(
-                        path.with_name(name),
-                        pl.DataFrame(columns, schema=feedback_schema()),
-                    )
+                    replace_parquet(path.with_name(name), frame)
                 path.unlink()
         except Exception as error:  # the rows stay, and the next start converts them
-            log_event(
-                "feedback could not be written as Parquet",
-                logging.ERROR,
-                file=str(path),
-                reason=str(error),
-            )
+            message = "feedback could not be written as Parquet"
+            log_error(message, file=str(path), reason=str(error))

@@ -1,1 +1,1 @@
-"""One request over HTTP: who may ask, its body, its operation and answer, and the OpenAPI document."""
+"""One request over HTTP: who may ask, its body, its operation, its answer."""

@@ -1,9 +1,9 @@
 """Who may ask: the Host header, the API key, and web pages that write.
 
-A web page of any site can send requests to 127.0.0.1 once its own name resolves to that address
-(DNS rebinding); its requests still carry the name of that site. A server that listens on this
-machine alone therefore answers for the names of this machine alone. Any other server is reached
-under names that it can't know, so it answers for all of them unless `--allow-host` names some.
+Any web page can send requests to 127.0.0.1 once the name of its site resolves to that address (DNS
+rebinding), but they carry that name. A server that listens on this machine alone therefore answers
+for its names alone; any other can't know its names, and answers for all unless `--allow-host` is
+given.
 """
 
 import hmac
@@ -21,13 +21,8 @@ from posrec.server.settings import ServerSettings
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
-PUBLIC_PATHS = (
-    "/",
-    "/healthz",
-    "/readyz",
-    "/docs",
-    "/openapi/openapi.json",
-)  # need no API key
+# They need no API key.
+PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 
@@ -46,19 +41,14 @@ class AccessRules:
             )
         check_encoding(scope["raw_path"])
         check_encoding(scope["query_string"])
-        if (
-            self.key is not None
-            and scope["path"] not in PUBLIC_PATHS
-            and not self.has_key(headers)
-        ):
+        if scope["path"] not in PUBLIC_PATHS and not self.has_key(headers):
             raise Refused(
                 401,
                 "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY",
             )
 
     def allows_host(self, hosts: Sequence[str], version: str) -> bool:
-        """HTTP/1.1 requires exactly one Host header. HTTP/1.0, which no browser speaks, may leave
-        it empty."""
+        """HTTP/1.1 requires one Host header; in HTTP/1.0, which no browser speaks, it is empty."""
         if len(hosts) != 1:
             return False
         if not hosts[0]:
@@ -66,30 +56,28 @@ class AccessRules:
         return not self.hosts or host_name(hosts[0]) in self.hosts
 
     def has_key(self, headers: Headers) -> bool:
-        """Compares once for each request."""
-        assert self.key is not None
-        sent = headers.getlist("x-api-key") or [
-            key
-            for scheme, _, key in (
-                header.partition(" ") for header in headers.getlist("authorization")
-            )
-            if scheme.lower() == "bearer"
-        ]
-        return len(sent) == 1 and hmac.compare_digest(
-            sent[0].encode("latin-1"), self.key
-        )
+        """A request has one guess: several keys are refused."""
+        if self.key is None:
+            return True
+        sent = headers.getlist("x-api-key")
+        if not sent:
+            for header in headers.getlist("authorization"):
+                scheme, _, key = header.partition(" ")
+                if scheme.lower() == "bearer":
+                    sent.append(key)
+        if len(sent) != 1:
+            return False
+        return hmac.compare_digest(sent[0].encode("latin-1"), self.key)
 
     def check_origin(self, headers: Headers) -> None:
-        """Refuse to write for web pages of other sites, whose requests carry the origin of the
-        page."""
+        """Refuse to write for web pages of other sites."""
         origin = headers.get("origin")
-        if origin is None or (
-            self.origins is not None and re.fullmatch(self.origins, origin)
-        ):
+        if origin is None:
             return
-        host = headers.get("host", "")
-        is_own_page = host != "" and origin.partition("://")[2].lower() == host.lower()
-        if not is_own_page:
+        if self.origins is not None and re.fullmatch(self.origins, origin):
+            return
+        host = headers.get("host", "").lower()
+        if not host or origin.partition("://")[2].lower() != host:
             raise Refused(
                 403, "web pages of this origin are not allowed; see --allow-origin"
             )
@@ -116,14 +104,12 @@ def origin_pattern(allowed: Sequence[str]) -> str | None:
     >>> origin_pattern(["https://shop.example", "http://*.test"])
     'https://shop\\\\.example|http://.*\\\\.test'
     """
-    return (
-        "|".join(re.escape(origin).replace(r"\*", ".*") for origin in allowed) or None
-    )
+    patterns = [re.escape(origin).replace(r"\*", ".*") for origin in allowed]
+    return "|".join(patterns) or None
 
 
 def check_encoding(address: bytes) -> None:
-    """Bytes that are not UTF-8 would become the same character, and the id of one session would
-    stand for another."""
+    """Bytes that are not UTF-8 would become one character: different sessions, the same id."""
     if b"%" in address:
         try:
             unquote_to_bytes(address).decode()
@@ -131,20 +117,19 @@ def check_encoding(address: bytes) -> None:
             raise Refused(400, "the address must be percent-encoded UTF-8") from None
 
 
-def allowed_hosts(listening: str, given: Sequence[str]) -> tuple[str, ...]:
+def allowed_hosts(address: str, extra: Sequence[str]) -> tuple[str, ...]:
     """The names that are answered for; none means any.
 
-    >>> allowed_hosts("127.0.0.1", [])
-    ('localhost', '127.0.0.1', '[::1]')
     >>> allowed_hosts("0.0.0.0", ["Shop.example"])
     ('localhost', '127.0.0.1', '[::1]', 'shop.example')
     """
-    if ANY in given or (not given and not is_loopback(listening)):
+    is_local = is_loopback(address)
+    if ANY in extra or not (extra or is_local):
         return ()
-    names = [*LOCAL]
-    if is_loopback(listening):
-        names.append(f"[{listening}]" if ":" in listening else listening)
-    names += [name.lower().rstrip(".") for name in given]
+    names = list(LOCAL)
+    if is_local:
+        names.append(f"[{address}]" if ":" in address else address)
+    names += [name.lower().rstrip(".") for name in extra]
     return tuple(dict.fromkeys(names))
 
 
@@ -162,5 +147,6 @@ def host_name(host: str) -> str:
     ['localhost', '[::1]', 'shop.example']
     """
     name, colon, port = host.rpartition(":")
-    has_port = colon and (port.isdigit() or not port)
-    return (name if has_port else host).lower().rstrip(".")
+    if not colon or (port and not port.isdigit()):
+        name = host
+    return name.lower().rstrip(".")

@@ -1,5 +1,4 @@
-"""The body of a request, received within limits on its size, its time, and the bodies of all
-requests together."""
+"""The body of a request, within limits on its size, its time, and all bodies together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from posrec.server.errors import Refused
 
 MOST_HELD = 64 << 20  # bytes of all bodies that a worker receives or answers
 TOO_LARGE = "the body is too large"
+TOO_MANY = "too many bodies are being received; try again shortly"
 
 
 class BodyReader:
@@ -39,18 +39,13 @@ class BodyReader:
                 async for chunk in request.stream():
                     body += chunk
                     self.held += len(chunk)
-                    self.check_sizes(body)
+                    if len(body) > self.most:
+                        raise Refused(413, TOO_LARGE)
+                    if self.held > MOST_HELD:
+                        raise Refused(503, TOO_MANY)
         except TimeoutError:
             raise Refused(
                 408, f"the body was not received within {self.seconds:g} seconds"
             ) from None
-        except (
-            ClientDisconnect
-        ):  # or the chunks are not valid, and the client still listens
+        except ClientDisconnect:  # or the chunks are not valid, and the client listens
             raise Refused(400, "the body is incomplete or not valid HTTP") from None
-
-    def check_sizes(self, body: bytearray) -> None:
-        if len(body) > self.most:
-            raise Refused(413, TOO_LARGE)
-        if self.held > MOST_HELD:
-            raise Refused(503, "too many bodies are being received; try again shortly")

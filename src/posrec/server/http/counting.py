@@ -1,5 +1,4 @@
-"""ASGI middleware that counts and logs every answer before it is sent, so that a crash never loses
-a count."""
+"""Counts and logs every answer before it is sent, so that a crash never loses a count."""
 
 import logging
 import re
@@ -10,9 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
 
-SESSION_ID = re.compile(
-    "(?<=^/v1/sessions/)[^/]+"
-)  # in a path; it may stand for a person, and is not logged
+# In a path; it may stand for a person, and is not logged.
+SESSION_ID = re.compile("(?<=^/v1/sessions/)[^/]+")
 
 
 class CountAnswers:
@@ -35,13 +33,10 @@ class CountAnswers:
         self.metrics.request(scope["path"], status, seconds)
         if self.log_requests:
             level = logging.WARNING if status >= 500 else logging.INFO
-            path = SESSION_ID.sub("...", scope["path"])
-            milliseconds = round(1000 * seconds, 2)
-            log_event(
-                "request",
-                level,
-                method=scope["method"],
-                path=path,
-                status=status,
-                ms=milliseconds,
-            )
+            fields = {
+                "method": scope["method"],
+                "path": SESSION_ID.sub("...", scope["path"]),
+                "status": status,
+                "ms": round(1000 * seconds, 2),
+            }
+            log_event("request", level, **fields)

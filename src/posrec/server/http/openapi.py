@@ -1,5 +1,4 @@
-"""The OpenAPI document, made from the routes and msgspec's types, and /docs: a page of it with
-requests to try."""
+"""The OpenAPI document, and /docs: a page of it with requests to try."""
 
 import json
 import re
@@ -16,8 +15,9 @@ from posrec.server.http.responses import JSON
 from posrec.server.schemas import ErrorAnswer
 from posrec.version import __version__
 
-PAGES = Path(__file__).parent.parent / "page"
-# What /docs takes from the playground, so that both look alike.
+DOCS = Path(__file__).parents[1] / "page" / "docs.html"
+PLAYGROUND = DOCS.with_name("index.html")
+# What /docs takes from the playground.
 SHARED = {
     "style": "<style>(.*?)</style>",
     "icon": '(<link rel="icon"[^\n]*>)',
@@ -39,21 +39,16 @@ ERRORS = {
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    public = [operation for operation in operations if operation.summary]
-    bodies = [
-        kind
-        for operation in public
-        for name, kind in operation.types.items()
-        if name in ("data", "return")
-    ]
-    _, schemas = msgspec.json.schema_components(
-        [*bodies, ErrorAnswer], ref_template=REFERENCE
-    )
+    bodies: list[Any] = []
     paths: dict[str, dict[str, Any]] = {}
-    for operation in public:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described(
-            operation
-        )
+    for operation in operations:
+        if operation.summary:
+            bodies.append(operation.types.get("data"))
+            bodies.append(operation.types["return"])
+            path = paths.setdefault(operation.path, {})
+            path[operation.method.lower()] = described(operation)
+    bodies.append(ErrorAnswer)
+    _, schemas = msgspec.json.schema_components(bodies, ref_template=REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {"title": "posrec", "version": __version__},
@@ -63,19 +58,14 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def described(operation: Operation) -> dict[str, Any]:
-    answers: dict[str, Any] = {
-        str(operation.status): {"description": "Done; there is no body."}
-    }
+    answer: dict[str, Any] = {"description": "Done; there is no body."}
     if operation.types["return"] is not type(None):
-        answer = content(operation.types["return"], operation.media_type)
-        answers = {
-            str(operation.status): {"description": "The answer.", "content": answer}
-        }
+        schema = content(operation.types["return"], operation.media_type)
+        answer = {"description": "The answer.", "content": schema}
+    answers = {str(operation.status): answer}
     for status in errors_of(operation):
-        answers[str(status)] = {
-            "description": ERRORS[status],
-            "content": content(ErrorAnswer),
-        }
+        error = {"description": ERRORS[status], "content": content(ErrorAnswer)}
+        answers[str(status)] = error
     result: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": operation.handler.__name__,
@@ -83,10 +73,8 @@ def described(operation: Operation) -> dict[str, Any]:
         "parameters": parameters(operation),
     }
     if "data" in operation.types:
-        result["requestBody"] = {
-            "required": True,
-            "content": content(operation.types["data"]),
-        }
+        body = content(operation.types["data"])
+        result["requestBody"] = {"required": True, "content": body}
     return result
 
 
@@ -94,7 +82,7 @@ def errors_of(operation: Operation) -> list[int]:
     possible = {
         401: operation.path not in PUBLIC_PATHS,
         403: operation.writes,
-        404: operation.not_found,
+        404: operation.not_found or operation.writes,
         415: operation.decoder is not None,
         422: operation.decoder is not None or operation.query_type is not None,
     }
@@ -108,15 +96,13 @@ def content(kind: Any, media_type: str = JSON) -> dict[str, Any]:
 
 def parameters(operation: Operation) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
-    for name in operation.parameters:
-        result.append(
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        )
+    for name in re.findall(r"{(\w+)}", operation.path):
+        schema = {"type": "string"}
+        result.append({"name": name, "in": "path", "required": True, "schema": schema})
     if operation.query_type is not None:
         _, schemas = msgspec.json.schema_components([operation.query_type])
-        for name, schema in schemas[operation.query_type.__name__][
-            "properties"
-        ].items():
+        fields = schemas[operation.query_type.__name__]["properties"]
+        for name, schema in fields.items():
             result.append(
                 {"name": name, "in": "query", "required": False, "schema": schema}
             )
@@ -124,12 +110,11 @@ def parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def docs_page(openapi: dict[str, Any], first: str, second: str) -> str:
-    """`first` and `second`: the ids of two items, for the examples. The page loads nothing from
-    other servers."""
+    """`first` and `second`: the ids of two items, for the examples."""
     from jinja2 import Environment
     from markupsafe import Markup
 
-    playground = (PAGES / "index.html").read_text(encoding="utf-8")
+    playground = PLAYGROUND.read_text(encoding="utf-8")
     shared = {
         name: Markup(re.findall(pattern, playground, re.DOTALL)[0])
         for name, pattern in SHARED.items()
@@ -137,35 +122,25 @@ def docs_page(openapi: dict[str, Any], first: str, second: str) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.filters["name"] = lambda reference: reference.rpartition("/")[2]
-    template = environment.from_string(
-        (PAGES / "docs.html").read_text(encoding="utf-8")
-    )
+    template = environment.from_string(DOCS.read_text(encoding="utf-8"))
     return template.render(
         document=openapi, examples=examples(first, second), playground=shared
     )
 
 
 def examples(first: str, second: str) -> dict[str, tuple[str, Any]]:
-    """The path of a route -> an address to try, and the body; None where there is none."""
+    """By the path of a route: an address to try, and its body or None."""
+    answer = "the id of an answer"
+    click = {"item": first, "k": 5}
+    bodies = {
+        "/v1/recommend": {"session": [first, second], "k": 5},
+        "/v1/recommend/batch": {"sessions": [[first], [second], []], "k": 2},
+        "/v1/explain": {"session": [first], "item": second},
+        "/v1/feedback": {"answer": answer, "event": "shown", "items": [first, second]},
+    }
     return {
-        "/v1/recommend": ("/v1/recommend", {"session": [first, second], "k": 5}),
-        "/v1/recommend/batch": (
-            "/v1/recommend/batch",
-            {"sessions": [[first], [second], []], "k": 2},
-        ),
-        "/v1/explain": ("/v1/explain", {"session": [first], "item": second}),
-        "/v1/feedback": (
-            "/v1/feedback",
-            {
-                "answer": "the id of an answer",
-                "event": "shown",
-                "items": [first, second],
-            },
-        ),
-        "/v1/sessions/{session_id}/click": (
-            "/v1/sessions/anna/click",
-            {"item": first, "k": 5},
-        ),
+        **{path: (path, body) for path, body in bodies.items()},
+        "/v1/sessions/{session_id}/click": ("/v1/sessions/anna/click", click),
         "/v1/sessions/{session_id}": ("/v1/sessions/anna", None),
         "/v1/similar/{item}": (f"/v1/similar/{quote(first, safe='')}?k=5", None),
         "/v1/items": ("/v1/items?limit=5", None),

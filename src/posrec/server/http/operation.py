@@ -1,15 +1,15 @@
 """One operation of the HTTP interface: a method and a path, and the function that answers it.
 
-The function says in its annotations what it needs: `data` is the body and `query` the parameters of
-the query, both types of msgspec; `context` is a RequestContext, and the part of the path in braces
-has its own name. The OpenAPI document is made from the same annotations (openapi.py).
+The function's annotations say what it needs: `data` is the body and `query` the parameters of the
+query, both types of msgspec; `context` is a RequestContext; parts of the path in braces come under
+their own names. The OpenAPI document (openapi.py) is made from the annotations and the first line
+of the docstring; a function without a docstring is not in it.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -21,31 +21,23 @@ from posrec.server.errors import Refused
 from posrec.server.http.access import AccessRules
 from posrec.server.http.body import BodyReader
 from posrec.server.http.responses import JSON, error_response, page_response
-from posrec.server.work import BODY_BYTES_PER_UNIT
+from posrec.server.work import BODY_BYTES_PER_UNIT, LARGE_BODY
 
 TEXT = "text/plain"
 HTML = "text/html"
-LARGE_BODY = (
-    32 << 10
-)  # bytes; decoding more would delay other requests, and is done in the background
-# Content types that are accepted for JSON where nothing is written. `fetch` and `curl -d` send text
-# and form types by default. A browser sends these for any page without asking first, so what writes
-# accepts JSON alone.
-READING_TYPES = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
+# Of JSON, where nothing is written: `fetch` and `curl -d` send text and form types by default. A
+# browser sends these for any page without asking first, so what writes accepts JSON alone.
+READING_TYPES = ("", JSON, TEXT, "application/x-www-form-urlencoded")
 ENCODER = msgspec.json.Encoder()
 
-Handler = Callable[..., Awaitable[Any]]
 
-
-@dataclass(frozen=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     body_bytes: int
     has_left: Callable[[], Awaitable[bool]]
 
 
-@dataclass(frozen=True)
-class Tools:
-    """What all operations of a worker need to receive a request."""
+class Tools(NamedTuple):
+    """What all operations of a worker share."""
 
     rules: AccessRules
     bodies: BodyReader
@@ -56,24 +48,21 @@ class Tools:
 class Operation:
     method: str
     path: str  # such as /v1/similar/{item}
-    handler: Handler
-    summary: str = ""  # without it, the operation is not part of the OpenAPI document
-    _: KW_ONLY
+    handler: Callable[..., Awaitable[Any]]
     status: int = 200
     media_type: str = JSON
-    not_found: bool = False  # it answers 404 where what is asked for is not there
-    admit: Callable[[], None] | None = (
-        None  # raises Refused where the server has too much to do already
-    )
-    writes: bool = False  # it is closed to web pages of other sites
+    not_found: bool = False  # it answers 404 if what is asked for is not there
+    # It is closed to web pages of other sites, and answers 404 if nothing is stored here.
+    writes: bool = False
+    admit: Callable[[], None] | None = None  # raises Refused if there is too much to do
 
     def __post_init__(self) -> None:
+        self.summary = (self.handler.__doc__ or "").partition("\n")[0].rstrip(".")
         self.types: dict[str, Any] = get_type_hints(self.handler, include_extras=True)
-        self.decoder = (
-            msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
-        )
         self.query_type = self.types.get("query")
-        self.parameters: list[str] = re.findall(r"{(\w+)}", self.path)
+        self.decoder: msgspec.json.Decoder[Any] | None = None
+        if "data" in self.types:
+            self.decoder = msgspec.json.Decoder(self.types["data"])
 
     def route(self, tools: Tools) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -89,41 +78,31 @@ class Operation:
             tools.rules.check_origin(request.headers)
         if self.admit is not None:
             self.admit()
-        arguments: dict[str, Any] = {
-            name: request.path_params[name] for name in self.parameters
-        }
+        arguments: dict[str, Any] = dict(request.path_params)
         if self.query_type is not None:
-            arguments["query"] = msgspec.convert(
-                dict(request.query_params), self.query_type, strict=False
-            )
+            query = dict(request.query_params)
+            arguments["query"] = msgspec.convert(query, self.query_type, strict=False)
         if self.decoder is None:
-            return self.response(
-                await self.handler(**arguments, **self.context(request, 0))
-            )
+            return await self.call_handler(request, arguments, 0)
         check_content_type(request, (JSON,) if self.writes else READING_TYPES)
         async with tools.bodies.read(request) as body:
-            arguments["data"] = await self.decode(body, request, tools.background)
-            return self.response(
-                await self.handler(**arguments, **self.context(request, len(body)))
-            )
+            decode = partial(self.decoder.decode, body)
+            if len(body) <= LARGE_BODY:
+                data = decode()
+            else:
+                work = 1 + len(body) // BODY_BYTES_PER_UNIT
+                compute = tools.background.compute
+                data = await compute(decode, work, request.is_disconnected)
+            arguments["data"] = data
+            return await self.call_handler(request, arguments, len(body))
 
-    def context(self, request: Request, body_bytes: int) -> dict[str, RequestContext]:
-        if "context" not in self.types:
-            return {}
-        return {"context": RequestContext(body_bytes, request.is_disconnected)}
-
-    async def decode(
-        self, body: bytearray, request: Request, background: BackgroundQueue
-    ) -> Any:
-        assert self.decoder is not None
-        if len(body) <= LARGE_BODY:
-            return self.decoder.decode(body)
-        with background.place(1 + len(body) // BODY_BYTES_PER_UNIT):
-            return await background.run(
-                partial(self.decoder.decode, body), request.is_disconnected
-            )
-
-    def response(self, result: Any) -> Response:
+    async def call_handler(
+        self, request: Request, arguments: dict[str, Any], body_bytes: int
+    ) -> Response:
+        if "context" in self.types:
+            context = RequestContext(body_bytes, request.is_disconnected)
+            arguments["context"] = context
+        result = await self.handler(**arguments)
         if result is None:
             return Response(status_code=self.status)
         if self.media_type == HTML:

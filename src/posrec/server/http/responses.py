@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections.abc import Mapping
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -18,7 +19,6 @@ JSON = "application/json"
 NO_MEMORY = (
     "the server has no memory left; requests are refused or lost until it has some"
 )
-RETRY_AFTER = {"Retry-After": "1"}  # seconds; sent with every 503
 HTTP_ERRORS = {
     404: "there is no such page; /docs lists the available ones",
     405: "this method is not allowed here; /docs shows which one is",
@@ -26,21 +26,20 @@ HTTP_ERRORS = {
 # Pages load nothing, run no script but their own, are shown in no frame, and speak to this server
 # alone.
 PAGE_POLICY = (
-    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
+    "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 
 
 def page_response(content: str) -> Response:
-    digests = [
-        hashlib.sha256(script.encode()).digest() for script in SCRIPT.findall(content)
-    ]
-    scripts = " ".join(
-        f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests
-    )
+    hashes = []
+    for script in SCRIPT.findall(content):
+        digest = hashlib.sha256(script.encode()).digest()
+        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    scripts = " ".join(hashes) or "'none'"
     headers = {
-        "Content-Security-Policy": PAGE_POLICY.format(scripts=scripts or "'none'"),
+        "Content-Security-Policy": PAGE_POLICY.format(scripts=scripts),
         "X-Frame-Options": "DENY",
         "X-Content-Type-Options": "nosniff",
     }
@@ -48,20 +47,18 @@ def page_response(content: str) -> Response:
 
 
 def refusal(
-    status: int, sentence: str, headers: dict[str, str] | None = None
+    status: int, sentence: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     if status == 503:
-        headers = {**(headers or {}), **RETRY_AFTER}
+        headers = {"Retry-After": "1"}  # seconds
     return Response(msgspec.json.encode(ErrorAnswer(sentence)), status, headers, JSON)
 
 
 def routing_error(request: Request, error: Exception) -> Response:
     """No route has the path or the method."""
     assert isinstance(error, HTTPException)
-    headers = None if error.headers is None else dict(error.headers)
-    return refusal(
-        error.status_code, HTTP_ERRORS.get(error.status_code, error.detail), headers
-    )
+    sentence = HTTP_ERRORS.get(error.status_code, error.detail)
+    return refusal(error.status_code, sentence, error.headers)
 
 
 def error_response(error: Exception) -> Response:
@@ -86,7 +83,6 @@ def error_response(error: Exception) -> Response:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """numpy and torch have errors of their own where there is no memory."""
-    return isinstance(error, MemoryError | SystemError) or "allocate memory" in str(
-        error
-    )
+    """numpy and torch have errors of their own."""
+    is_pythons = isinstance(error, MemoryError | SystemError)
+    return is_pythons or "allocate memory" in str(error)

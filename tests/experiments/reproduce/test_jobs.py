@@ -114,7 +114,7 @@ def test_a_failure_is_kept_and_tried_again(
     def surprise(*_: Any, **__: Any) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr(module, "fit_run", surprise)
+    monkeypatch.setattr(module, "train_and_score", surprise)
     recorded = RecordingProgress()
     results = run(small, tmp_path, broken, fine, progress=recorded)
     assert results[broken.name].error == "TypeError: a bug"
@@ -127,7 +127,7 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
     def stopped(*_: Any, **__: Any) -> None:
         raise RunStopped("stopped in epoch 1; go on with --resume")
 
-    monkeypatch.setattr(module, "fit_run", stopped)
+    monkeypatch.setattr(module, "train_and_score", stopped)
     with pytest.raises(RunStopped, match="stopped in shop pop seed=0"):
         run(small, tmp_path, Job("shop", "pop"))
     assert load_result(Job("shop", "pop"), tmp_path) is None

@@ -11,7 +11,7 @@ from tests.helpers import CommandResult, chain_shop, command, listed, own_proces
 from posrec.errors import InputError
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.grid import EXPERIMENTS
-from posrec.experiments.reproduce.run import load_datasets, reproduce
+from posrec.experiments.reproduce.run import load_datasets, make_plan, reproduce
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,8 @@ def test_another_machine_reports_on_copied_results(
 ) -> None:
     for name in ("demo-500", "jobs"):
         shutil.copytree(quick[0] / "out" / name, tmp_path / name)
-    monkeypatch.setattr(jobs, "fit_run", None)  # nothing is left to run
-    again = reproduce("plug-in", [], tmp_path, quick_sessions=500)
+    monkeypatch.setattr(jobs, "train_and_score", None)  # nothing is left to run
+    again = reproduce(make_plan("plug-in", [], tmp_path, quick_sessions=500), tmp_path)
     assert again["jobs"] == {"wanted": 8, "missing": 0}
     summary = json.loads((quick[0] / "out" / "summary.json").read_text())
     assert json.loads(json.dumps(again["tables"][0])) == summary["tables"][2]
@@ -114,7 +114,7 @@ def test_failures_are_shown_and_the_exit_code_says_so(
     shutil.copytree(quick[0] / "out", tmp_path / "out")
     for path in (tmp_path / "out" / "jobs").glob("demo_stamp_*encoding*"):
         path.unlink()
-    monkeypatch.setattr(jobs, "fit_run", fails)
+    monkeypatch.setattr(jobs, "train_and_score", fails)
     done = command(
         "reproduce",
         "plug-in",
@@ -150,7 +150,8 @@ def test_a_report_without_any_result(tmp_path: Path, name: str, warns: bool) -> 
     data = chain_shop(tmp_path / "made", seed=1, sessions=50).path.rename(
         tmp_path / name
     )
-    summary = reproduce("plug-in", [data], tmp_path / "out", minutes=0)
+    out = tmp_path / "out"
+    summary = reproduce(make_plan("plug-in", [data], out), out, minutes=0)
     assert (summary["jobs"]["missing"], summary["claims"]) == (12, [])
     text = (tmp_path / "out" / "report.md").read_text()
     assert "not run yet" in text

@@ -7,6 +7,7 @@ rows are within half a point of each other, with the whole 95 % interval.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from posrec.evaluation.significance import LEVEL
@@ -31,9 +32,8 @@ class Claim:
     within: float | None = None  # points: the rows are comparable, not in an order
 
     def applies_to(self, experiment: str, paper_dataset: str | None) -> bool:
-        return self.experiment == experiment and (
-            self.datasets is None or paper_dataset in self.datasets
-        )
+        has_dataset = self.datasets is None or paper_dataset in self.datasets
+        return self.experiment == experiment and has_dataset
 
 
 def better_than(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -129,24 +129,19 @@ EXTRA_PAIRS = {
 
 def pairs_of(experiment: str, paper_dataset: str | None) -> list[tuple[str, str]]:
     """Every pair that is tested in a table, once."""
-    pairs = [
-        pair
-        for claim in CLAIMS
-        if claim.applies_to(experiment, paper_dataset)
-        for pair in claim.pairs
-    ]
+    pairs: list[tuple[str, str]] = []
+    for claim in CLAIMS:
+        if claim.applies_to(experiment, paper_dataset):
+            pairs += claim.pairs
     return list(dict.fromkeys(pairs + EXTRA_PAIRS.get(experiment, [])))
 
 
 def answer_claims(tables: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answer to every claim by every table and metric where one of its pairs was tested."""
-    answers = [
-        judge(claim, table, metric)
-        for claim in CLAIMS
-        for table in tables
-        if claim.applies_to(table["experiment"], dataset_of(table["dataset"]))
-        for metric in claim.metrics
-    ]
+    answers = []
+    for claim, table in product(CLAIMS, tables):
+        if claim.applies_to(table["experiment"], dataset_of(table["dataset"])):
+            answers += [judge(claim, table, metric) for metric in claim.metrics]
     return [answer for answer in answers if answer]
 
 
@@ -162,35 +157,37 @@ def judge(claim: Claim, table: dict[str, Any], metric: str) -> dict[str, Any] | 
         return None
     against = [finding for finding in tested if supports(claim, finding) < 0]
     unclear = [finding for finding in tested if supports(claim, finding) == 0]
-    complete = not unclear and len(tested) == len(claim.pairs)
-    verdict = FAILED if against else HELD if complete else UNCLEAR
-    weakest = (
-        (lambda one: -abs(one["difference"]))
-        if claim.within is not None
-        else (lambda one: one["difference"])
-    )
-    deciding = min(against or unclear or tested, key=weakest)
-    about = {
+    if against:
+        verdict = FAILED
+    elif unclear or len(tested) < len(claim.pairs):
+        verdict = UNCLEAR
+    else:
+        verdict = HELD
+
+    def strength(finding: dict[str, Any]) -> float:
+        difference: float = finding["difference"]
+        return difference if claim.within is None else -abs(difference)
+
+    return {
         "claim": claim.text,
         "experiment": claim.experiment,
         "dataset": table["dataset"],
         "metric": metric,
+        "verdict": verdict,
+        "deciding": min(against or unclear or tested, key=strength),
     }
-    return {**about, "verdict": verdict, "deciding": deciding}
 
 
 def supports(claim: Claim, finding: dict[str, Any]) -> int:
     """1: the comparison shows what the claim says, -1: the contrary, 0: neither."""
+    difference = finding["difference"]
     if claim.within is None:
-        return 0 if finding["p"] >= LEVEL else 1 if finding["difference"] > 0 else -1
-    if finding["margin"] is None:
-        return 0
-    distance = abs(finding["difference"])
+        if finding["p"] >= LEVEL:
+            return 0
+        return 1 if difference > 0 else -1
     margin = finding["margin"]
-    return (
-        1
-        if distance + margin <= claim.within
-        else -1
-        if distance - margin > claim.within
-        else 0
-    )
+    if margin is None:
+        return 0
+    if abs(difference) + margin <= claim.within:
+        return 1
+    return -1 if abs(difference) - margin > claim.within else 0

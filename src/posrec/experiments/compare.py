@@ -9,7 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import groups_of_samples, metrics_by_group
@@ -25,11 +24,10 @@ from posrec.evaluation.significance import (
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import train_and_score
-from posrec.fitting.job import FitOptions
+from posrec.fitting.job import FitOptions, configs_of
 from posrec.io import RUN, write_json, write_text
-from posrec.models.registry import ModelSpec, find_spec, short_name, with_own_encoding
+from posrec.models.registry import ModelSpec, find_spec, short_name
 from posrec.progress import Progress, default_progress
-from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -174,13 +172,11 @@ def compare(
     in all, and test which differences are real.
 
     Args:
-        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        data, device, progress: as for `posrec.fit`.
         models: models to train: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
         out: the folder to write a run for each model, `comparison.json` and `report.html` into;
             without it nothing is kept on disk.
         settings: settings of every trained model and of its training.
-        device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         own_settings: settings of single models by name, on top of `settings`.
         runs: folders of finished runs; tables name them by their folder.
         scores: files with the scores of other systems, by name (docs/training.md).
@@ -261,9 +257,7 @@ def settings_by_model(
         spec = find_spec(model)
         chosen = {**settings, **own_settings.get(name, {})} if spec.is_trained else {}
         try:
-            defaults = (spec.config(), Settings(**spec.settings))
-            _, training = split_settings(with_own_encoding(chosen), *defaults)
-            training.check()
+            configs_of(spec, chosen)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         by_model[name] = chosen
@@ -382,28 +376,12 @@ def write_comparison(
         # More popular recommendations are not better ones, so none is marked as the best.
         if not name.startswith("popularity"):
             best[name] = max(metrics[name] for metrics in result.metrics.values())
-    breakdowns = (
-        ("By length of the session", result.lengths, "clicks before the target"),
-        (
-            "By popularity of the item",
-            result.popularity,
-            "clicks on the target in training",
-        ),
-        (
-            "By where the first repeat stands",
-            result.repeats,
-            "position of the first click on an item seen before",
-        ),
-    )
     report = render(
         "compare.html.j2",
         result=result,
         data=data,
         best=best,
-        figures=[
-            (heading, breakdown_figures(groups, label))
-            for heading, groups, label in breakdowns
-        ],
+        figures=breakdown_figures,
         command=command,
         settings=settings,
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

@@ -17,7 +17,7 @@ def render(template: str, **values: Any) -> str:
 
     environment = Environment(
         loader=PackageLoader("posrec.experiments"),
-        autoescape=True,
+        autoescape=".html" in template,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
+from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import DoesNotFit, InputError, RunFailed, imported, plural
 from posrec.fitting.fit import train_and_score
-from posrec.fitting.job import FitOptions, require_validation_part
+from posrec.fitting.job import FitOptions, configs_of, require_validation_part
 from posrec.io import write_json
 from posrec.io.executor import Cluster, Executor, ThisProcess
 from posrec.io.unfinished import one_writer
@@ -101,7 +101,7 @@ def tune(
     """Search for good settings on the validation part of a dataset. Needs the extra `posrec[tune]`.
 
     Args:
-        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        data, device: as for `posrec.fit`.
         model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec; its `search` is
             what is searched.
         trials: how many trials there are in the end, with those of earlier calls in `out`.
@@ -109,7 +109,6 @@ def tune(
         fixed: settings that have other values than the default ones and are not searched.
         epochs: the most epochs of a trial; by default as many as the model's learning rate is
             planned for, or 15.
-        device: "cpu", "cuda", or "auto": a GPU if there is one.
         seed: of the search and of every training.
         progress: where to report progress; by default a line for each trial, and a bar in a
             notebook.
@@ -180,16 +179,14 @@ def plan_search(
         if fixed:
             hint = " except what --set fixes"
         raise InputError(f"model {short_name(model)} has nothing to tune{hint}")
-    training = Settings(**spec.settings)
     # A name in both is the model's setting.
-    defaults = asdict(training) | asdict(spec.config())
+    defaults = asdict(Settings(**spec.settings)) | asdict(spec.config())
     if unknown := sorted(space.keys() - defaults.keys()):
         raise InputError(
             f"the search space of model {short_name(model)} has settings that do not exist: "
             f"{', '.join(unknown)}"
         )
-    _, training = split_settings(fixed, spec.config(), training)
-    training.check()
+    _, training = configs_of(spec, fixed)
     return Search(
         model_name(model),
         spec,

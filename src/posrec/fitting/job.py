@@ -109,17 +109,28 @@ def plan_fit(
         model = DEFAULT_MODEL if start is None else start.config["model"]
     name = model_name(model)
     spec = find_spec(model)
-    defaults = (spec.config(), Settings(**spec.settings))
+    defaults = None
     if start is not None:
         check_same_model(start, name)
         defaults = inherited_settings(start, spec)
     if options.keep_items:
         data = keep_items(data, start, options.progress)
-    model_config, training = split_settings(settings, *defaults)
-    training.check()
+    model_config, training = configs_of(spec, settings, defaults)
     if spec.is_trained and training.protocol != "paper":
         require_validation_part(data)
     return FitJob(name, spec, model_config, training, data, start)
+
+
+def configs_of(
+    spec: ModelSpec,
+    settings: Mapping[str, Any],
+    defaults: tuple[Any, Settings] | None = None,
+) -> tuple[Any, Settings]:
+    """The configs of a model and of its training with `settings` in them; checked."""
+    defaults = defaults or (spec.config(), Settings(**spec.settings))
+    config, training = split_settings(with_own_encoding(dict(settings)), *defaults)
+    training.check()
+    return config, training
 
 
 def keep_items(

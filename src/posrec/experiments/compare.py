@@ -67,39 +67,30 @@ class PairedTest:
         comparison = replace(
             tested, difference=-tested.difference, low=-tested.high, high=-tested.low
         )
-        return replace(
-            self, first=self.second, second=self.first, comparison=comparison
+        return PairedTest(
+            self.second, self.first, self.metric, comparison, self.corrected
         )
 
 
 @dataclass(frozen=True, repr=False)
 class ComparisonResult:
-    """What `compare` found.
-
-    Attributes:
-        metrics: the metrics by model.
-        pairs: the paired test of every two models and metric.
-        lengths: metrics by model and by length of the session.
-        repeats: metrics by model and by the position of the first click on an item seen before.
-        popularity: metrics by model and by how often the target was clicked in training.
-    """
+    """What `compare` found: metrics by model, paired tests, and metrics by groups of samples."""
 
     metrics: dict[str, dict[str, float]]
-    pairs: list[PairedTest]
-    lengths: Breakdown
-    repeats: Breakdown
-    popularity: Breakdown
+    pairs: list[PairedTest]  # of every two models, in each metric
+    lengths: Breakdown  # by the length of the session
+    repeats: Breakdown  # by the position of the first click on an item seen before
+    popularity: Breakdown  # by how often the target was clicked in training
 
     def __repr__(self) -> str:
-        name = "{}@{}".format(*TESTED[0])
-        figures = [
-            f"{model} {100 * metrics[name]:.2f}"
+        recalls = [
+            f"{model} {100 * metrics['recall@20']:.2f}"
             for model, metrics in self.metrics.items()
         ]
-        return f"ComparisonResult({name}: {', '.join(figures)})"
+        return f"ComparisonResult(recall@20: {', '.join(recalls)})"
 
     def tests_of_best(self) -> dict[str, list[PairedTest]]:
-        """By metric, the tests of the best model, which stands first, against all others."""
+        """By metric, the tests of the best model, put first, against all others."""
         tests: dict[str, list[PairedTest]] = {}
         for pair in self.pairs:
             metric = pair.metric
@@ -114,7 +105,7 @@ class ComparisonResult:
         return [test for tests in self.tests_of_best().values() for test in tests]
 
     def conclusion(self) -> str:
-        """Which model is best in each metric, and over which others that is more than chance."""
+        """Which model is best in each metric, and than which others that is shown."""
         sentences = []
         for metric, tests in self.tests_of_best().items():
             worse = [test.second for test in tests if test.is_shown]
@@ -140,19 +131,13 @@ class ComparisonResult:
         """A row for each paired test: difference, 95 % interval, p after Holm, verdict."""
         import polars as pl
 
-        return pl.DataFrame(
-            {
-                "first": pair.first,
-                "second": pair.second,
-                "metric": pair.metric,
-                "difference": pair.comparison.difference,
-                "low": pair.comparison.low,
-                "high": pair.comparison.high,
-                "p": pair.corrected,
-                "verdict": pair.verdict,
-            }
-            for pair in self.pairs
-        )
+        rows = []
+        for pair in self.pairs:
+            row = {"first": pair.first, "second": pair.second, "metric": pair.metric}
+            for name in ("difference", "low", "high"):
+                row[name] = getattr(pair.comparison, name)
+            rows.append({**row, "p": pair.corrected, "verdict": pair.verdict})
+        return pl.DataFrame(rows)
 
 
 def compare(
@@ -186,8 +171,8 @@ def compare(
         The metrics of each and the paired tests.
 
     Raises:
-        InputError: if a model or a setting is not known, two have the same name, there is no test
-            part, or a run or scores are not of the dataset's items or test samples.
+        InputError: if a model or a setting is not known, two have the same name, or there is no
+            test part; if a run or scores are not of its items or samples.
 
     Example::
 
@@ -210,15 +195,11 @@ def compare(
 
 @dataclass(frozen=True)
 class Candidates:
-    """What is compared, by name: models to train, runs, and files with the scores of others."""
+    """What is compared, by name: models to train, runs, and files of scores."""
 
     models: Mapping[str, str | ModelSpec]
     runs: Mapping[str, str | Path]
     scores: Mapping[str, str | Path]
-
-    @property
-    def names(self) -> list[str]:
-        return [*self.models, *self.runs, *self.scores]
 
     @classmethod
     def named(
@@ -251,7 +232,7 @@ def settings_by_model(
     settings: Mapping[str, Any],
     own_settings: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """The settings of each model, checked before any is trained; one that counts has none."""
+    """Checked before any is trained; a model that counts has none."""
     by_model: dict[str, dict[str, Any]] = {}
     for name, model in candidates.models.items():
         spec = find_spec(model)
@@ -298,7 +279,8 @@ def rank_all(
         out = None if folder is None else folder / name
         model_options = replace(options, settings=settings[name])
         ranked[name] = train_and_score(data, model, model_options, out)
-    return {name: ranked[name] for name in candidates.names}
+    in_order = [*candidates.models, *candidates.runs, *candidates.scores]
+    return {name: ranked[name] for name in in_order}
 
 
 def command_line(
@@ -320,9 +302,15 @@ def command_line(
 def compare_rankings(
     evaluations: dict[str, Evaluation], data: PreparedDataset
 ) -> ComparisonResult:
-    """The metrics, paired tests and breakdowns of several rankings of the test samples."""
     for name, evaluation in evaluations.items():
-        refuse_other_samples(name, evaluation, data)
+        measured_on = (evaluation.dataset, len(evaluation.ranks))
+        if measured_on != (data.fingerprint, len(data.test)):
+            samples = plural(len(evaluation.ranks), "test sample")
+            raise InputError(
+                f"{name} was measured on {samples} of dataset {evaluation.dataset[:12]}, and "
+                f"{data.path} has {len(data.test):,} and is dataset {data.fingerprint[:12]}: "
+                "figures of different samples do not compare"
+            )
     sessions = session_of_samples(data.test)
     tests: list[tuple[str, str, str, Comparison]] = []
     for first, second in combinations(evaluations, 2):
@@ -343,19 +331,6 @@ def compare_rankings(
     return ComparisonResult(metrics, pairs, **breakdowns)
 
 
-def refuse_other_samples(
-    name: str, evaluation: Evaluation, data: PreparedDataset
-) -> None:
-    measured_on = (evaluation.dataset, len(evaluation.ranks))
-    if measured_on != (data.fingerprint, len(data.test)):
-        samples = plural(len(evaluation.ranks), "test sample")
-        raise InputError(
-            f"{name} was measured on {samples} of dataset {evaluation.dataset[:12]}, and "
-            f"{data.path} has {len(data.test):,} and is dataset {data.fingerprint[:12]}: "
-            "figures of different samples do not compare"
-        )
-
-
 def write_comparison(
     folder: Path,
     result: ComparisonResult,
@@ -363,24 +338,18 @@ def write_comparison(
     command: str,
     settings: Mapping[str, dict[str, Any]],
 ) -> None:
-    """Write comparison.json, and report.html, one file that needs nothing else."""
-    measured_on = {
+    content = {
         "dataset": data.fingerprint,
         "samples": len(data.test),
         "ranking": RANKING,
+        **asdict(result),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "comparison.json", {**measured_on, **asdict(result)})
-    best = {}
-    for name in next(iter(result.metrics.values())):
-        # More popular recommendations are not better ones, so none is marked as the best.
-        if not name.startswith("popularity"):
-            best[name] = max(metrics[name] for metrics in result.metrics.values())
+    write_json(folder / "comparison.json", content)
     report = render(
         "compare.html.j2",
         result=result,
         data=data,
-        best=best,
         figures=breakdown_figures,
         command=command,
         settings=settings,

@@ -44,20 +44,22 @@ def draw(
     trained: Sequence[TrainedEncoding] = (),
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write every figure into `folder` as SVG and PNG; return the paths."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, figure in figures(d, trained):
         progress.update("Drawing", len(written) / 2, OF_FIXED + len(trained), name)
-        written += save(figure, folder / name)
+        vector = folder / f"{name}.svg"
+        write_text(vector, svg(figure) + "\n")
+        image = folder / f"{name}.png"
+        figure.savefig(image, dpi=150)
+        written += [vector, image]
     return written
 
 
 def figures(
     d: int, trained: Sequence[TrainedEncoding] = ()
 ) -> Iterator[tuple[str, Any]]:
-    """The figures of the fixed encodings, and those of learned ones, by name."""
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
     lengths = (SHORT, LONG)
     for length in lengths:
@@ -193,12 +195,3 @@ def heatmap(axis: Any, name: str, values: Tensor) -> Any:
 def caption(figure: Any, text: str) -> None:
     lines = textwrap.fill(text, width=int(figure.get_figwidth() * 11))
     figure.supxlabel(lines, fontsize=10, x=0.01, ha="left")
-
-
-def save(figure: Any, path: Path) -> list[Path]:
-    """As SVG and PNG; the SVG has no date, so that the same input gives the same file."""
-    vector = path.with_suffix(".svg")
-    image = path.with_suffix(".png")
-    write_text(vector, svg(figure) + "\n")
-    figure.savefig(image, dpi=150)
-    return [vector, image]

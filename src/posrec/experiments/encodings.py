@@ -45,26 +45,23 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
         raise InputError(f"{run / RUN} {problem}; learned are: {' '.join(LEARNED)}")
     weights, _ = reader.tensors(WEIGHTS)
     tables = encoding_tables(weights)
-    path = run / WEIGHTS
     if len(tables) != 1:
-        names = list(tables) or "none"
-        raise InputError(
-            f"{path}: it must hold one weight `encoding.table`, found {names}"
+        problem = (
+            f"it must hold one weight `encoding.table`, found {list(tables) or 'none'}"
         )
+        raise InputError(f"{run / WEIGHTS}: {problem}")
     ((weight, table),) = tables.items()
-    if table.dim() != 2 or table.shape[0] < 2 or table.shape[1] < 2:
-        raise InputError(
-            f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)"
-        )
-    if not torch.isfinite(table).all():
-        raise InputError(
-            f"{path}: {weight} holds values that are not finite; the training diverged"
-        )
+    problem = ""
+    if table.dim() != 2 or min(table.shape) < 2:
+        problem = f"has shape {tuple(table.shape)}, expected at least (2, 2)"
+    elif not torch.isfinite(table).all():
+        problem = "holds values that are not finite; the training diverged"
+    if problem:
+        raise InputError(f"{run / WEIGHTS}: {weight} {problem}")
     return TrainedEncoding(run, name, table)
 
 
 def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The learned tables of encodings among a model's weights."""
     return {
         name: tensor
         for name, tensor in weights.items()

@@ -39,7 +39,6 @@ def sample_id(data: PreparedDataset, number: int) -> str:
 
 
 def write_samples(data: PreparedDataset, path: Path) -> None:
-    """Write every test sample as a line: its id, and the clicks before its target."""
     data.require_test_part()
     if path.exists():
         raise InputError(
@@ -58,7 +57,6 @@ def write_samples(data: PreparedDataset, path: Path) -> None:
 
 
 def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evaluation:
-    """Rank the items of the dataset by the scores in a file, for every test sample."""
     rows = ScoreRows(path, data)
     items = data.recommendable_items
 

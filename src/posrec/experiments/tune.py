@@ -1,5 +1,4 @@
-"""Settings for one's own data: a resumable search on validation, with early stopping of poor
-trials.
+"""Settings for one's own data: a resumable search on validation that stops poor trials early.
 
 Optuna proposes settings; the value of a trial is its best `choose_by` metric on the latest tenth of
 the training sessions. The study stays in this process: a trial gets its settings and the trials
@@ -47,26 +46,18 @@ FIRST_TRIALS = 4
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What `tune` found.
+    """What `tune` found; `posrec.fit(data, model, **tuned.settings)` trains with it."""
 
-    Attributes:
-        settings: the best settings; `posrec.fit(data, model, **tuned.settings)` trains with them.
-        value: their value on validation, of the metric `choose_by`.
-        metric: that metric.
-        default_value: the value of the default settings; None if they were not tried.
-        trials: how many trials there were, including those of earlier calls.
-        pruned: how many of them were stopped early.
-        failed: how many of them failed.
-        history: every trial: its settings, its state (complete, pruned or fail) and its value.
-    """
-
-    settings: dict[str, Any]
-    value: float
-    metric: str
-    default_value: float | None
-    trials: int
-    pruned: int
-    failed: int
+    settings: dict[str, Any]  # the best
+    value: float  # of `metric` on validation, with these
+    metric: str  # the setting `choose_by`
+    default_value: (
+        float | None
+    )  # with the default settings; None if they were not tried
+    trials: int  # how many there were, including those of earlier calls
+    pruned: int  # how many of them were stopped early
+    failed: int  # how many of them failed
+    # Every trial: its settings, its state (complete, pruned or fail) and its value.
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -101,7 +92,7 @@ def tune(
     """Search for good settings on the validation part of a dataset. Needs the extra `posrec[tune]`.
 
     Args:
-        data, device: as for `posrec.fit`.
+        data, device, progress: as for `posrec.fit`.
         model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec; its `search` is
             what is searched.
         trials: how many trials there are in the end, with those of earlier calls in `out`.
@@ -110,8 +101,6 @@ def tune(
         epochs: the most epochs of a trial; by default as many as the model's learning rate is
             planned for, or 15.
         seed: of the search and of every training.
-        progress: where to report progress; by default a line for each trial, and a bar in a
-            notebook.
         executor: who runs the trials, by default this process; `posrec.io.executor.ray_cluster`
             gives one that runs many at a time, as tasks of Ray.
 
@@ -119,8 +108,7 @@ def tune(
         The best settings, and all trials.
 
     Raises:
-        InputError: if the model has nothing to tune, a setting is not valid, or there are too few
-            sessions.
+        InputError: if there is nothing to tune, a setting is not valid, or sessions are too few.
         RunFailed: if no trial succeeded.
 
     Example::
@@ -174,16 +162,17 @@ def plan_search(
     space = {
         name: values for name, values in spec.search_space.items() if name not in fixed
     }
+    name = short_name(model)
     if not space:
         hint = "; a spec of your own names what to search: ModelSpec(search=)"
         if fixed:
             hint = " except what --set fixes"
-        raise InputError(f"model {short_name(model)} has nothing to tune{hint}")
+        raise InputError(f"model {name} has nothing to tune{hint}")
     # A name in both is the model's setting.
     defaults = asdict(Settings(**spec.settings)) | asdict(spec.config())
     if unknown := sorted(space.keys() - defaults.keys()):
         raise InputError(
-            f"the search space of model {short_name(model)} has settings that do not exist: "
+            f"the search space of model {name} has settings that do not exist: "
             f"{', '.join(unknown)}"
         )
     _, training = configs_of(spec, fixed)
@@ -214,7 +203,7 @@ def run_search(
     progress: Progress,
     executor: Executor,
 ) -> Tuned:
-    """Continue the study in `folder`, or begin one, until there are `trials`."""
+    """Begin the study in `folder`, or continue it, until there are `trials`."""
     optuna = import_optuna()
     fixed = sorted(search.fixed.items())
     study = optuna.create_study(
@@ -276,8 +265,7 @@ def best_settings(study: Any, search: Search) -> Tuned:
     )
 
 
-# What a trial is given: its number, its settings, and the trials that had finished when it was
-# proposed.
+# A trial's number, its settings, and the trials that had finished when it was proposed.
 Proposal = tuple[int, dict[str, Any], list[Any]]
 
 
@@ -316,7 +304,6 @@ def run_trials(
 
 
 def run_trial(search: Search, data: PreparedDataset, proposal: Proposal) -> Any:
-    """How a trial ended, compared with those that had finished when it was proposed."""
     optuna = import_optuna()
     states = optuna.trial.TrialState
     study = optuna.create_study(direction="maximize", pruner=pruner())
@@ -329,7 +316,7 @@ def run_trial(search: Search, data: PreparedDataset, proposal: Proposal) -> Any:
         **rounded(params, search.space),
         "seed": search.seed,
     }
-    progress = TrialProgress(trial, optuna.TrialPruned, search.metric)
+    progress = TrialProgress(trial, search.metric)
     options = FitOptions(settings, search.device, progress)
     try:
         evaluation = train_and_score(data, search.spec, options, on_validation=True)
@@ -349,15 +336,14 @@ def pruner() -> Any:
 class TrialProgress(SilentProgress):
     """Reports every epoch to Optuna, which may end the trial."""
 
-    def __init__(self, trial: Any, pruned: type[Exception], metric: str) -> None:
+    def __init__(self, trial: Any, metric: str) -> None:
         self.trial = trial
-        self.pruned = pruned
         self.metric = metric
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
         self.trial.report(metrics[self.metric], epoch)
         if self.trial.should_prune():
-            raise self.pruned
+            raise import_optuna().TrialPruned
 
 
 def distribution(values: Range | Choices) -> Any:
@@ -368,7 +354,7 @@ def distribution(values: Range | Choices) -> Any:
 
 
 def rounded(params: Mapping[str, Any], space: SearchSpace) -> dict[str, Any]:
-    """Settings whose numbers from a range have three digits, enough to read and to type."""
+    """Numbers from a range have three digits, enough to read and to type."""
     settings = dict(params)
     for name, value in params.items():
         if isinstance(space[name], Range):
@@ -411,7 +397,6 @@ def train_command(
     fixed: Mapping[str, Any],
     epochs: int | None = None,
 ) -> str:
-    """The command that trains with the settings that were found."""
     spec = find_spec(model)
     words = ["posrec", "train", str(folder), "--model", model, "--out", "runs/tuned"]
     if spec.is_trained:

@@ -65,13 +65,13 @@ def evaluate_run(
     With `match_ids` the dataset may have other items, as a later one of the same shop: they are
     matched by id, a target that the run does not know is a miss, and nothing is written.
     """
-    chosen = choose_device(device)
+    torch_device = choose_device(device)
     progress = progress or default_progress()
     check_evaluable(run, data, match_ids)
-    model = run.model.to(chosen)
+    model = run.model.to(torch_device)
     if match_ids:
-        return evaluate_matched(run, data, chosen, progress)
-    outcome = rank_test_part(model, data, chosen, progress)
+        return evaluate_matched(run, data, torch_device, progress)
+    outcome = rank_test_part(model, data, torch_device, progress)
     write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
@@ -85,7 +85,8 @@ def evaluate_finished(
 ) -> Evaluation:
     """As `evaluate_run`, for the run in a folder, in which nothing is written."""
     reader, config = open_finished(path)
-    if (stored := stored_evaluation(reader, data)) is not None:
+    stored = stored_evaluation(reader, data)
+    if stored is not None:
         return stored
     if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
         raise InputError(
@@ -103,7 +104,7 @@ def evaluate_finished(
 
 
 def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation | None:
-    """The evaluation that a run holds, if it is of the test samples of `data`."""
+    """The evaluation that a run holds, if it is of the same test samples."""
     if not (reader.has(METRICS) and reader.has(RANKS)):
         return None
     metrics = reader.json(METRICS)
@@ -112,12 +113,10 @@ def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation
         return None
     ranks = torch.from_numpy(reader.array(RANKS))
     lengths = data.test.clicks_before(torch.arange(len(data.test)))
-    not_of_ranks = {
-        name: value
-        for name, value in metrics.items()
-        if name.startswith(("coverage", "popularity"))
-    }
-    figures = rank_metrics(ranks) | not_of_ranks
+    figures = rank_metrics(ranks)
+    for name, value in metrics.items():
+        if name.startswith(("coverage", "popularity")):
+            figures[name] = value
     return Evaluation(figures, ranks, lengths, dataset=data.fingerprint)
 
 
@@ -172,7 +171,6 @@ def rank_test_part(
 def evaluate_matched(
     run: Run, data: PreparedDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
-    """Rank the run's items for the test samples of a dataset whose items are matched by id."""
     items = run.model.items
     unknown = items + 1  # the model knows no numbers above those of its items
     numbers = [0]  # padding stays padding

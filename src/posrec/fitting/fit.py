@@ -1,7 +1,6 @@
 """From a prepared dataset to a run: train a model or count, evaluate it, and write the run folder.
 
-`fit` and `fit_run` are what users call. Experiments call `train_and_score`, whose answer is an
-evaluation; nothing is kept unless a folder is named.
+Users call `fit` and `fit_run`, commands `write_run`, and experiments `train_and_score`.
 """
 
 import shutil
@@ -23,7 +22,6 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.job import FitJob, FitOptions, plan_fit
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
-from posrec.fitting.warm_start import WarmStart
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, Model, SessionModel
@@ -36,6 +34,8 @@ from posrec.runs.folder import POPULARITY, Run
 from posrec.runs.run import finish_run, load_run
 from posrec.training.loop import Training, TrainingContext, evaluate_on
 from posrec.training.training_log import EVENTS, LOG
+
+NONE = torch.empty(0, dtype=torch.int64)  # ranks and lengths that were not computed
 
 
 def fit(
@@ -63,8 +63,7 @@ def fit(
             your own (docs/own_encoding.md).
 
     Returns:
-        A Recommender with the trained model. Its `save(folder)` writes a run; without that
-        nothing is kept on disk.
+        A Recommender. Its `save(folder)` writes a run; without that nothing is kept on disk.
 
     Raises:
         InputError: if the model, the device or a setting is unknown, or a value is not allowed.
@@ -119,14 +118,13 @@ def fit_run(
     Args:
         data, model, device, progress, keep_items: as for `posrec.fit`.
         out: the run folder to create, or to continue with `resume`.
-        settings: settings of the model and of its training by name; values may be text, as in
-            `--set key=value`.
-        resume: continue the run in `out` from its latest checkpoint; the dataset and all settings
-            must be the same.
+        settings: of the model and of its training; values may be text, as in `--set key=value`.
+        resume: continue the run in `out`, of the same dataset and settings, from its latest
+            checkpoint.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
-        start_from: as for `posrec.fit`; settings that are not given are then those of the run, at
-            a tenth of its learning rate.
+        start_from: as for `posrec.fit`; the run's settings are then the default ones, at a tenth
+            of its learning rate.
         export: write the export for serving too, which takes some seconds (docs/serving.md).
 
     Returns:
@@ -156,8 +154,7 @@ def fit_together(
 ) -> tuple[Run, Evaluation] | None:
     """`write_run`, in each of the processes that torchrun has started.
 
-    The first process writes the run and returns it. The others take part in the training and return
-    None; a model that counts needs no help.
+    The first process writes the run and returns it; the others take part in the training.
     """
     from posrec.training.distributed import SharedTraining, several_processes
 
@@ -167,9 +164,9 @@ def fit_together(
         options = replace(options, progress=SilentProgress())
         context = replace(options.context(out), writes=False)
         job = plan_fit(data, model, options)
-        if job.spec.is_trained:
+        if job.spec.is_trained:  # counting needs no help
             with out_of_memory_hint(job.memory_advice()):
-                learn(job, job.warm_start(options.progress), context, SharedTraining)
+                learn(job, context, SharedTraining)
         return None
 
 
@@ -180,18 +177,11 @@ def train_and_score(
     out: Path | None = None,
     on_validation: bool = False,
 ) -> Evaluation:
-    """Train a model and score it: the one function for `compare`, `tune` and `reproduce`.
+    """Train a model and score it on the test part: for `compare`, `tune` and `reproduce`.
 
-    Args:
-        data, model: as for `posrec.fit`.
-        options: how it is trained; a run of an experiment has no export.
-        out: the run folder to write; without it nothing is kept.
-        on_validation: hold out the latest tenth of the training sessions, and score the model on
-            these; the test part is not used, and nothing is kept.
-
-    Returns:
-        The evaluation on the test part. On validation, a trained model has one metric, that of its
-        best epoch by `choose_by`.
+    Its run is written into the folder `out`, without an export; nothing is kept if there is none.
+    With `on_validation`, the latest tenth of the training sessions is held out and scored, and
+    the test part is not used. A trained model then has one metric, `choose_by` of its best epoch.
     """
     options = replace(options, export=False)
     if out is not None and not on_validation:
@@ -214,11 +204,11 @@ def score_on_validation(
         network = job.build()
         if isinstance(network, SessionModel):
             state = Training(network, data, job.training, context).run()
-            return without_ranks({job.training.choose_by: state.best})
+            return Evaluation({job.training.choose_by: state.best}, NONE, NONE)
         count(network, data.fitting)
-        network.to(context.device)
-        validation = data.validation
-        return evaluate_on(network, data, validation, context.device, options.progress)
+        device = context.device
+        network.to(device)
+        return evaluate_on(network, data, data.validation, device, options.progress)
 
 
 def write_run(
@@ -228,7 +218,6 @@ def write_run(
     options: FitOptions,
     training: type[Training] = Training,
 ) -> tuple[Run, Evaluation]:
-    """Train a model, evaluate it, and write its run; `posrec.fit_run` describes the options."""
     progress = options.progress
     context = options.context(out)
     job = plan_fit(data, model, options)
@@ -236,9 +225,8 @@ def write_run(
         # A missing package is reported before the training rather than in it.
         imported("torch.utils.tensorboard", "--track", "track")
     with out_of_memory_hint(job.memory_advice()):
-        start = job.warm_start(progress)
         with run_folder(job, context):
-            learn(job, start, context, training)
+            learn(job, context, training)
             finish_run(out)
         encoding = getattr(job.model_config, "encoding", None)
         own_encoding = encoding if isinstance(encoding, OwnEncoding) else None
@@ -249,27 +237,22 @@ def write_run(
             progress.message(
                 f"{data.path} has no test part, so the run was not evaluated"
             )
-            evaluation = without_ranks({})
+            evaluation = Evaluation({}, NONE, NONE)
     if options.export:
         add_export(run, progress)
     return run, evaluation
 
 
-def learn(
-    job: FitJob,
-    start: WarmStart | None,
-    context: TrainingContext,
-    training: type[Training],
-) -> None:
+def learn(job: FitJob, context: TrainingContext, training: type[Training]) -> None:
     """Count or train, and write the weights."""
     torch.manual_seed(job.training.seed)
     if job.spec.is_trained and job.training.protocol == "refit":
         build = cast(Callable[[], SessionModel], job.build)
-        train_refit(build, job.data, job.training, context, start, training)
+        train_refit(build, job.data, job.training, context, job.start, training)
         return
     network = job.build()
     if isinstance(network, SessionModel):
-        training(network, job.data, job.training, context, start).run()
+        training(network, job.data, job.training, context, job.start).run()
     else:
         count(network, job.data.train)
         save_tensors(context.run / WEIGHTS, network.state_dict(), {})
@@ -280,11 +263,6 @@ def count(network: Model, sessions: SessionDataset) -> None:
         kind = type(network).__name__
         raise InputError(f"{kind} must be a subclass of SessionModel or CountingModel")
     network.count(sessions.items[: sessions.clicks], sessions.offsets)
-
-
-def without_ranks(metrics: dict[str, float]) -> Evaluation:
-    nothing = torch.empty(0, dtype=torch.int64)
-    return Evaluation(metrics, ranks=nothing, lengths=nothing)
 
 
 @contextmanager
@@ -300,18 +278,16 @@ def run_folder(job: FitJob, context: TrainingContext) -> Iterator[None]:
             begin_run(run, config, job.data)
             yield
         except BaseException:
-            if is_new and not has_checkpoint(run):
+            if is_new:
                 remove_beginning(run)
             raise
 
 
-def has_checkpoint(run: Path) -> bool:
-    names = (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)
-    return any((run / name).exists() for name in names)
-
-
 def remove_beginning(run: Path) -> None:
-    """Remove the files of a run that has no checkpoint, so that its folder can be used again."""
+    """Remove the files of a run without a checkpoint, so that its folder can be used again."""
+    checkpoints = (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)
+    if any((run / name).exists() for name in checkpoints):
+        return
     for name in (SELECTION, EVENTS):
         shutil.rmtree(run / name, ignore_errors=True)
     for name in (RUN, VOCABULARY, POPULARITY, LOG):

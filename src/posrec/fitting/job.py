@@ -1,5 +1,4 @@
-"""What is fitted: the options of a training, and the model, settings and dataset that follow from
-them. `plan_fit` refuses what can't be trained before anything is written."""
+"""What is fitted: the options of a training, and the model, settings and data that follow."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,8 +16,8 @@ from posrec.fitting.warm_start import (
     check_same_model,
     inherited_settings,
     open_start,
-    origin,
 )
+from posrec.io import WEIGHTS
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_encoding
 from posrec.progress import Progress, default_progress
@@ -30,7 +29,7 @@ from posrec.training.settings import Settings
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How a model is fitted and what is kept of it; `posrec.fit_run` explains each option."""
+    """How a model is fitted and what is kept; `posrec.fit_run` explains each option."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
@@ -58,32 +57,25 @@ class FitJob:
     model_config: Any
     training: Settings
     data: PreparedDataset
-    start_from: Run | None  # instead of random weights
-
-    @property
-    def items(self) -> int:
-        return items_of(self.model_config, self.data)
+    start: WarmStart | None  # instead of random weights
 
     def build(self) -> Model:
         return build_network(self.spec, self.model_config, self.data)
 
     def config(self) -> dict[str, Any]:
         """The config.json of the run."""
+        items = items_of(self.model_config, self.data)
         config = run_config(
-            self.name, self.model_config, self.training, self.data, self.items
+            self.name, self.model_config, self.training, self.data, items
         )
-        if self.start_from is not None:
-            config[STARTED_FROM] = origin(self.start_from)
+        if self.start is not None:
+            run = self.start.run
+            config[STARTED_FROM] = {
+                "run": str(run.path.resolve()),
+                "dataset": run.config.get("dataset", ""),
+                "weights": run.sha256.get(WEIGHTS, ""),
+            }
         return config
-
-    def warm_start(self, progress: Progress) -> WarmStart | None:
-        if self.start_from is None:
-            return None
-        has_times = self.data.trained_until is not None
-        start = WarmStart(self.start_from, self.data.vocabulary, self.items, has_times)
-        for text in start.messages(self.data, self.training.protocol):
-            progress.message(text)
-        return start
 
     def memory_advice(self) -> str:
         """What a user can do if the training does not fit into memory."""
@@ -102,22 +94,28 @@ class FitJob:
 def plan_fit(
     data: PreparedDataset, model: str | ModelSpec | None, options: FitOptions
 ) -> FitJob:
-    """Choose the model and its settings, and raise an InputError for what can't be trained."""
+    """Raise an InputError for what can't be trained, before anything is written."""
     settings = with_own_encoding(dict(options.settings))
-    start = open_start(options.start_from, model, settings.get("encoding"))
+    run = open_start(options.start_from, model, settings.get("encoding"))
     if model is None:
-        model = DEFAULT_MODEL if start is None else start.config["model"]
+        model = DEFAULT_MODEL if run is None else run.config["model"]
     name = model_name(model)
     spec = find_spec(model)
     defaults = None
-    if start is not None:
-        check_same_model(start, name)
-        defaults = inherited_settings(start, spec)
+    if run is not None:
+        check_same_model(run, name)
+        defaults = inherited_settings(run, spec)
     if options.keep_items:
-        data = keep_items(data, start, options.progress)
+        data = keep_items(data, run, options.progress)
     model_config, training = configs_of(spec, settings, defaults)
     if spec.is_trained and training.protocol != "paper":
         require_validation_part(data)
+    start = None
+    if run is not None:
+        has_times = data.trained_until is not None
+        start = WarmStart(run, data.vocabulary, items_of(model_config, data), has_times)
+        for text in start.messages(data, training.protocol):
+            options.progress.message(text)
     return FitJob(name, spec, model_config, training, data, start)
 
 
@@ -126,7 +124,7 @@ def configs_of(
     settings: Mapping[str, Any],
     defaults: tuple[Any, Settings] | None = None,
 ) -> tuple[Any, Settings]:
-    """The configs of a model and of its training with `settings` in them; checked."""
+    """The model's config and that of its training, with `settings` in them."""
     defaults = defaults or (spec.config(), Settings(**spec.settings))
     config, training = split_settings(with_own_encoding(dict(settings)), *defaults)
     training.check()
@@ -134,19 +132,19 @@ def configs_of(
 
 
 def keep_items(
-    data: PreparedDataset, start: Run | None, progress: Progress
+    data: PreparedDataset, run: Run | None, progress: Progress
 ) -> PreparedDataset:
-    """The dataset with the items of the run `start` that it does not have."""
-    if start is None:
+    """The dataset with the items of the run that it does not have."""
+    if run is None:
         raise InputError("--keep-items needs --from, the run whose items are kept")
-    larger = with_items_of(data, start.vocabulary, start.model.items)
+    larger = with_items_of(data, run.vocabulary, run.model.items)
     count = plural(larger.train_items - data.train_items, "item")
     progress.message(f"keeping {count} of the run that the dataset does not have")
     return larger
 
 
 def items_of(model_config: Any, data: PreparedDataset) -> int:
-    """The number of items of a model; one that reads attributes has those of the items file too."""
+    """A model that reads attributes has the items of the items file too."""
     if getattr(model_config, "attributes", None):
         return data.recommendable_items
     return data.train_items
@@ -163,7 +161,6 @@ def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> 
 
 
 def require_validation_part(data: PreparedDataset) -> None:
-    """Raise an InputError if the validation part, or what is left without it, has no samples."""
     if not len(data.validation) or not len(data.fitting):
         raise InputError(
             f"{data.path} has too few training sessions to validate on the latest tenth of "

@@ -1,5 +1,4 @@
-"""Protocol `refit`: choose the number of epochs on validation, then train on all training sessions
-for that number.
+"""Protocol `refit`: choose the number of epochs on validation, then train on all sessions.
 
 The latest sessions are the most similar to those to come, and `early-stop` holds them out. `refit`
 holds them out only while it chooses, and then trains a new model, from the same seed and with the
@@ -57,7 +56,7 @@ def train_refit(
 
 
 def copy_log(context: TrainingContext) -> None:
-    """The lines of the first training begin the run's log, each marked as part of the selection."""
+    """The lines of the first training, marked as such, begin the run's log."""
     lines = (context.run / SELECTION / LOG).read_text(encoding="utf-8").splitlines()
     marked = [f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines]
     write_text(context.run / LOG, "".join(marked))

@@ -21,7 +21,7 @@ from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
 from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
-from posrec.io import CONTINUATION, WEIGHTS
+from posrec.io import CONTINUATION
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
@@ -48,7 +48,7 @@ class WarmStart(Start):
     run: Run
     vocabulary: Vocabulary  # of the new dataset
     items: int  # of the new model: the first ones of the vocabulary
-    has_times: bool = True  # whether the sessions of the new dataset have times
+    has_times: bool = True  # of the new dataset's sessions
 
     def __post_init__(self) -> None:
         if not self.known_items:
@@ -80,7 +80,7 @@ class WarmStart(Start):
         return int((self.old_rows >= 0).sum())
 
     def messages(self, data: PreparedDataset, protocol: str) -> Iterator[str]:
-        """How many items the run knows, and what the user should know about the sessions."""
+        """What the user should know about the items and the sessions."""
         known = self.known_items
         yield (
             f"starting from {self.run.path}: {known:,} items are known, "
@@ -135,13 +135,13 @@ class WarmStart(Start):
             old = moments.get(name)
             if old is None or not old.dim() or not len(parameter):
                 continue
+            rows = old.mean().expand(len(parameter)).clone()
             if name in tables and len(old) >= self.run.model.items:
-                rows = old.mean().expand(len(parameter)).clone()
                 known = self.old_rows >= 0
                 rows[: self.items][known] = old[self.old_rows[known]]
-                moments[name] = rows
-            elif len(old) != len(parameter):
-                moments[name] = old.mean().expand(len(parameter)).clone()
+            elif len(old) == len(parameter):
+                continue
+            moments[name] = rows
         set_moments(model, optimizer, moments)
 
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
@@ -150,8 +150,8 @@ class WarmStart(Start):
         return samples.begun_after(self.continuation.trained_until)
 
     def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
-        """The run's table of item vectors, `old`, for the items of the new model, whose initial
-        table is `new`."""
+        """The run's table of item vectors, `old`, in the order of the new items. `new` is the
+        initial table."""
         rows = self.old_rows.to(old.device)
         known = rows >= 0
         table = torch.where(known[:, None], old[rows], 0)
@@ -168,8 +168,8 @@ class WarmStart(Start):
         alike, has_alike = mean_by_attributes(attributes, table, known)
         # A new item i starts at
         #     x_i = (sum over known j of C_ij x_j + m_i) / (sum over known j of C_ij + 1)
-        # C_ij counts co-clicks, and m_i is the mean vector of the known items with the attributes
-        # of i; m_i and the 1 are left out if there are no such items.
+        # C_ij counts co-clicks; m_i is the mean vector of the known items with the attributes of
+        # i, and is left out with the 1 if there are none.
         has_vector = known
         for _ in range(ROUNDS_OF_NEIGHBOURS):
             is_used = ~known[row] & has_vector[column]
@@ -196,11 +196,8 @@ def item_tables(model: SessionModel) -> set[str]:
 
 
 def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
-    """The defaults of a warm start: the model's settings and those of its training.
-
-    They are those of the run, at a tenth of its learning rate, which falls along a cosine to 0, and
-    with protocol `paper`. A run that was itself a warm start is repeated as it is.
-    """
+    """The settings of a run that a warm start has by default, with a learning rate that falls from
+    a tenth of the run's. Those of a run that was itself a warm start stay as they are."""
     defaults = Settings(**spec.settings)
     (training,) = split_settings(run.config.get("training", {}), defaults)
     if STARTED_FROM not in run.config:
@@ -214,20 +211,10 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     return run.model.config, training
 
 
-def origin(run: Run) -> dict[str, Any]:
-    """What config.json says about the run that training started from."""
-    return {
-        "run": str(run.path.resolve()),
-        "dataset": run.config.get("dataset", ""),
-        "weights": run.sha256.get(WEIGHTS, ""),
-    }
-
-
 def open_start(
     start_from: str | Path | Run | None, model: str | ModelSpec | None, encoding: Any
 ) -> Run | None:
-    """The run to start from. Code of the user's own, a model or an encoding, is run only if the
-    caller has named it."""
+    """The run to start from. A model's or an encoding's own code is run only if it was named."""
     if start_from is None or isinstance(start_from, Run):
         return start_from
     config = read_config(Path(start_from))
@@ -244,7 +231,6 @@ def open_start(
 
 
 def check_same_model(run: Run, name: str) -> None:
-    """Refuse a run of another model, and one that has nothing to start from."""
     recorded = run.config["model"]
     if recorded != name:
         raise InputError(

@@ -1,8 +1,8 @@
-"""The claims of section 5 as data, and the rules by which our tables answer them.
+"""The claims of section 5 (`paper.toml`), and the rules by which our tables answer them.
 
-A claim is a list of pairs "this row is better than that one". It held if every such difference was
-shown, did not hold if one was shown the other way round, and is unclear otherwise. "Comparable"
-rows are within half a point of each other, with the whole 95 % interval.
+A claim held if every difference that it names was shown, did not hold if one was shown the other
+way round, and is unclear otherwise. "Comparable" rows are within half a point of each other, with
+the whole 95 % interval.
 """
 
 from collections.abc import Sequence
@@ -11,115 +11,36 @@ from itertools import product
 from typing import Any
 
 from posrec.evaluation.significance import LEVEL
-from posrec.experiments.reproduce.grid import EXPERIMENTS, WITHOUT_ANCHORS
-from posrec.experiments.reproduce.paper import BEST_LAMBDA2, dataset_of
-from posrec.experiments.reproduce.tables import TESTED, Pairs
+from posrec.experiments.reproduce.paper import PAPER, dataset_of
+from posrec.experiments.reproduce.tables import TESTED
 
 HELD = "held"
 FAILED = "did not hold"
 UNCLEAR = "unclear"
-COMPARABLE = 0.5  # points
-SHALLOW = ("POP", "S-POP", "Item-KNN", "BPR-MF", "FPMC")
 
 
 @dataclass(frozen=True)
 class Claim:
+    """That each row of `better` is better than each of `worse`."""
+
     experiment: str
     text: str
-    pairs: Pairs
-    metrics: tuple[str, ...] = TESTED
-    datasets: tuple[str, ...] | None = None  # of the paper; None: any
+    better: Sequence[str]
+    worse: Sequence[str]
+    metrics: Sequence[str] = TESTED
+    datasets: Sequence[str] | None = None  # of the paper; None: any
     within: float | None = None  # points: the rows are comparable, not in an order
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return list(product(self.better, self.worse))
 
     def applies_to(self, experiment: str, paper_dataset: str | None) -> bool:
         has_dataset = self.datasets is None or paper_dataset in self.datasets
         return self.experiment == experiment and has_dataset
 
 
-def better_than(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
-    return [(best, label) for label in labels if label != best]
-
-
-def paper_rows(experiment: str, *without: str) -> list[str]:
-    return [
-        row.label
-        for row in EXPERIMENTS[experiment].rows
-        if not row.extra and row.label not in without
-    ]
-
-
-def best_lambda2(best: float, where: str) -> Claim:
-    label = f"λ2 = {best:g}"
-    datasets = tuple(name for name, value in BEST_LAMBDA2.items() if value == best)
-    pairs = better_than(label, paper_rows("sensitivity"))
-    return Claim("sensitivity", f"{label} is best on {where}", pairs, datasets=datasets)
-
-
-CLAIMS = (
-    Claim(
-        "overall",
-        "PosRec is better than every baseline",
-        better_than("PosRec", paper_rows("overall")),
-    ),
-    Claim("overall", "S-POP is better than POP", [("S-POP", "POP")]),
-    Claim(
-        "overall",
-        "Item-KNN is the best of the traditional methods",
-        better_than("Item-KNN", SHALLOW),
-    ),
-    Claim(
-        "overall",
-        "GRU4REC is better than the traditional methods",
-        better_than("GRU4REC", SHALLOW),
-    ),
-    Claim(
-        "overall",
-        "NARM and STAMP are better than GRU4REC",
-        [("NARM", "GRU4REC"), ("STAMP", "GRU4REC")],
-    ),
-    Claim("overall", "STAMP is better than NARM", [("STAMP", "NARM")]),
-    Claim("overall", "SASRec is slightly better than STAMP", [("SASRec", "STAMP")]),
-    Claim("encodings", "LDPE is better than no encoding", [("LDPE", "none")]),
-    Claim(
-        "encodings",
-        "LDPE is the best encoding in PosRec",
-        better_than("LDPE", paper_rows("encodings", "none")),
-    ),
-    Claim("encodings", "LPE is slightly better than LRPE", [("LPE", "LRPE")]),
-    Claim(
-        "encodings",
-        "ALPE and 2DLPE are comparable with LDPE",
-        [("LDPE", "ALPE"), ("LDPE", "2DLPE")],
-        within=COMPARABLE,
-    ),
-    Claim(
-        "encodings",
-        "SPE and RSPE are comparable with DPE",
-        [("DPE", "SPE"), ("DPE", "RSPE")],
-        within=COMPARABLE,
-    ),
-    Claim(
-        "encodings",
-        "ASPE is the worst of the fixed encodings",
-        [("SPE", "ASPE"), ("RSPE", "ASPE"), ("DPE", "ASPE"), ("2DSPE", "ASPE")],
-    ),
-    Claim("plug-in", "LDPE improves STAMP", [("STAMP + LDPE", "STAMP")]),
-    Claim(
-        "plug-in", "LDPE improves SASRec, which has LPE", [("SASRec + LDPE", "SASRec")]
-    ),
-    Claim(
-        "anchors",
-        "Anchors improve SR-GNN",
-        [("SR-GNN + anchors", "SR-GNN")],
-        TESTED[:1],
-    ),
-    Claim("anchors", "Anchors improve FGNN", [("FGNN + anchors", "FGNN")], TESTED[:1]),
-    Claim("anchors", "Anchors improve GC-SAN", [("GC-SAN + anchors", "GC-SAN")]),
-    Claim("anchors", "Anchors improve PosRec", [("PosRec", WITHOUT_ANCHORS)]),
-    best_lambda2(0.5, "Yoochoose"),
-    best_lambda2(1.0, "Diginetica"),
-)
-
+CLAIMS = [Claim(**claim) for claim in PAPER["claims"]]
 # Tested in addition to the claims: rows that are not in the paper.
 EXTRA_PAIRS = {
     "overall": [("PosRec", "VSKNN"), ("PosRec", "STAN")],

@@ -12,17 +12,18 @@ from typing import Any
 from posrec.encodings import ENCODINGS
 from posrec.errors import InputError
 from posrec.experiments.reproduce.jobs import Job
-from posrec.experiments.reproduce.paper import BEST_LAMBDA2, dataset_of
+from posrec.experiments.reproduce.paper import DATASETS, dataset_of
 from posrec.models.registry import MODELS
 from posrec.training.settings import Settings
 
-WITHOUT_ANCHORS = "PosRec-ANC"  # the paper's name
 # For trained models other than PosRec; counting models have no randomness.
 OTHERS_SEEDS = 3
 
 # Settings of a model on a dataset of the paper, in addition to those of the row.
 BY_DATASET: dict[str, dict[str, dict[str, Any]]] = {
-    "posrec": {name: {"lambda2": best} for name, best in BEST_LAMBDA2.items()},
+    "posrec": {
+        name: {"lambda2": dataset["best_lambda2"]} for name, dataset in DATASETS.items()
+    },
     "stamp": {"diginetica": {"dropout": 0.2}},  # docs/models_baselines.md
 }
 
@@ -104,7 +105,7 @@ ANCHORS = Experiment(
         TableRow("FGNN + anchors", "fgnn", {"anchors": True}),
         TableRow("GC-SAN", "gcsan", {"anchors": False}),
         TableRow("GC-SAN + anchors", "gcsan", {"anchors": True}),
-        TableRow(WITHOUT_ANCHORS, "posrec", {"anchors": False}),
+        TableRow("PosRec-ANC", "posrec", {"anchors": False}),
         TableRow("PosRec", "posrec", {"anchors": True}),
     ),
 )
@@ -157,7 +158,7 @@ def jobs_of(
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """A row's jobs on a dataset, one per seed; `shared_settings` are for models that have them."""
+    """One job per seed; `shared_settings` are for models that have them."""
     spec = MODELS[row.model]
     defaults = asdict(spec.config())
     if spec.is_trained:

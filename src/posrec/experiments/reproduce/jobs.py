@@ -1,8 +1,8 @@
 """Jobs of an experiment: a model with its settings, trained once on a dataset with a seed.
 
 A finished job leaves JSON with the metrics, and .npz with the ranks of the test targets (and for
-seed 0 the learned encoding). It is not run again unless its data or the default settings have
-changed, so an interrupted experiment continues, and experiments share jobs.
+seed 0 the learned encoding). It is run again only if its data or the default settings change, so an
+interrupted experiment continues, and experiments share jobs.
 """
 
 import json
@@ -134,7 +134,7 @@ def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
 
 
 def config_of(job: Job) -> dict[str, Any]:
-    """Every setting of a job: the model's and, if it is trained, those of the training."""
+    """Every setting of a job; a model that counts has none of a training."""
     spec = find_spec(job.model)
     defaults = (spec.config(), Settings(**spec.settings))
     model, training = split_settings(job.all_settings, *defaults)
@@ -159,13 +159,13 @@ def run_jobs(
     progress = progress or SilentProgress()
     executor = executor or ThisProcess()
     folder = folder.absolute()
-    different = list({job.name: job for job in jobs}.values())
+    jobs = list({job.name: job for job in jobs}.values())
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
     def jobs_to_start(missing: list[Job]) -> Iterator[Job]:
         for number, job in enumerate(missing):
             if time.monotonic() >= deadline:
-                left = f"{len(missing) - number} of {len(different)} jobs are left"
+                left = f"{len(missing) - number} of {len(jobs)} jobs are left"
                 progress.message(f"{left}; the same command continues with them")
                 return
             progress.update("Jobs", number, len(missing), job.name)
@@ -174,7 +174,7 @@ def run_jobs(
     with one_writer(folder):
         missing = [
             job
-            for job in different
+            for job in jobs
             if not is_done(job, datasets[job.dataset], folder, progress)
         ]
         task = partial(run_job, datasets, folder, device)
@@ -182,7 +182,7 @@ def run_jobs(
         results = executor.run(task, jobs_to_start(missing), work="Jobs", gpus=gpus)
         for number, (_, result) in enumerate(results, start=1):
             progress.message(f"{number} of {len(missing)}: {result_line(result)}")
-        saved = [load_result(job, folder) for job in different]
+        saved = [load_result(job, folder) for job in jobs]
     return {
         result.job.name: result
         for result in saved
@@ -212,17 +212,20 @@ def result_line(result: JobResult) -> str:
 def run_job(
     datasets: Mapping[str, PreparedDataset], folder: Path, device: str, job: Job
 ) -> JobResult:
-    """Train and evaluate, and save the result, or the error where it fails."""
+    """Train and evaluate, and save the result, or why it failed."""
     began = time.monotonic()
     data = datasets[job.dataset]
     path = path_of(job, folder)
+    machine = f"{platform.machine()} CPU"
+    if choose_device(device).type == "cuda":
+        machine = torch.cuda.get_device_name()
     record: dict[str, Any] = {
         **asdict(job),
         "fingerprint": data.fingerprint,
         "posrec": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "machine": machine_of(choose_device(device)),
+        "machine": machine,
     }
     options = FitOptions(job.all_settings, device, SilentProgress(), resumable=False)
     with tempfile.TemporaryDirectory() as scratch:
@@ -246,14 +249,7 @@ def run_job(
     return JobResult(job, record, path)
 
 
-def machine_of(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name()
-    return f"{platform.machine()} CPU"
-
-
 def figures_of_run(run: Path, evaluation: Evaluation) -> dict[str, Any]:
-    """The metrics in percent, and the loss and the time of every epoch."""
     lines = (run / LOG).read_text().splitlines() if (run / LOG).exists() else []
     log = [json.loads(line) for line in lines]
     return {

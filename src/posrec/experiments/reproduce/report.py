@@ -11,13 +11,7 @@ from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.rendering import render
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR
 from posrec.experiments.reproduce.grid import EXPERIMENTS, FIGURES
-from posrec.experiments.reproduce.paper import (
-    METRICS,
-    SAMPLES,
-    TITLES,
-    dataset_of,
-    impossible,
-)
+from posrec.experiments.reproduce.paper import DATASETS, METRICS, dataset_of, impossible
 from posrec.io import write_json, write_text
 
 NAMES = {"recall@5": "R@5", "recall@10": "R@10", "mrr@5": "M@5", "mrr@10": "M@10"}
@@ -28,7 +22,6 @@ Summary = dict[str, Any]
 def write_report(
     summary: Summary, learned: Sequence[TrainedEncoding], out: Path
 ) -> None:
-    """The summary, the report, and for the experiment `figures` the encodings drawn."""
     if summary["experiment"] in (FIGURES.name, "all"):
         summary["figures"] = []
         (out / "figures").mkdir(exist_ok=True)
@@ -41,7 +34,8 @@ def write_report(
 
 
 def dataset_title(dataset: str) -> str:
-    return TITLES.get(dataset_of(dataset) or "", dataset)
+    paper_dataset = dataset_of(dataset)
+    return DATASETS[paper_dataset]["title"] if paper_dataset else dataset
 
 
 def introduction(summary: Summary) -> list[str]:
@@ -66,9 +60,10 @@ def introduction(summary: Summary) -> list[str]:
         trainings = plural(missing, "training")
         lines.append(f"{trainings} not run yet; the same command continues with them.")
     for name, data in summary["datasets"].items():
-        samples = (data["train_samples"], data["test_samples"])
-        expected = SAMPLES.get(dataset_of(name) or "", samples)
-        if expected != samples:
+        samples = [data["train_samples"], data["test_samples"]]
+        paper_dataset = dataset_of(name)
+        expected = DATASETS[paper_dataset]["samples"] if paper_dataset else samples
+        if samples != expected:
             lines.append(
                 f"{name} has {samples[0]:,} training and {samples[1]:,} test samples where the "
                 f"paper has {expected[0]:,} and {expected[1]:,}: its figures don't compare."
@@ -147,7 +142,6 @@ def signed(points: float) -> str:
 
 
 def head_and_rows(table: Table) -> tuple[list[str], list[list[str]]]:
-    """The paper's figures stand beside ours where it has some."""
     rows = table["rows"].items()
     compares = any(row["paper"] for _, row in rows)
     head = ["%", "seeds"]
@@ -163,7 +157,6 @@ def has_impossible(table: Table) -> bool:
 
 
 def differences(table: Table) -> list[list[str]]:
-    """A row for each pair, with the cells of both metrics."""
     rows: dict[str, list[str]] = {}
     for finding in table["findings"]:
         pair = f"{finding['first']} - {finding['second']}"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from posrec.experiments.reproduce.tables import make_table
 from posrec.io.executor import Executor
 from posrec.progress import Progress, SilentProgress
 
-JOBS = "jobs"
 QUICK_SEEDS = 2
 # For every model that has the setting: everything is run, nothing is trained to the end.
 QUICK = {
@@ -80,7 +80,9 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     datasets = plan.datasets
     jobs = all_jobs(plan.experiments, list(datasets), plan.seeds, plan.shared_settings)
-    results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, executor)
+    results = run_jobs(
+        jobs, datasets, out / "jobs", device, minutes, progress, executor
+    )
     tables = make_tables(plan, results, progress) if with_report else []
     learned = learned_encodings(plan, results) if with_report else []
     summary = {
@@ -131,17 +133,16 @@ def learned_encodings(
     encodings: list[TrainedEncoding] = []
     if FIGURES not in plan.experiments:
         return encodings
-    for dataset in plan.datasets:
-        for row in FIGURES.rows:
-            (job,) = jobs_of(row, dataset, 1, plan.shared_settings)
-            result = results.get(job.name)
-            if result is None or result.error:
-                continue
-            table = result.arrays().get("encoding")
-            if table is not None:
-                name = str(row.settings["encoding"])
-                run = Path(f"{dataset}, seed 0")
-                encodings.append(TrainedEncoding(run, name, torch.from_numpy(table)))
+    for dataset, row in product(plan.datasets, FIGURES.rows):
+        (job,) = jobs_of(row, dataset, 1, plan.shared_settings)
+        result = results.get(job.name)
+        if result is None or result.error:
+            continue
+        table = result.arrays().get("encoding")
+        if table is not None:
+            name = str(row.settings["encoding"])
+            run = Path(f"{dataset}, seed 0")
+            encodings.append(TrainedEncoding(run, name, torch.from_numpy(table)))
     return encodings
 
 
@@ -159,7 +160,6 @@ def load_datasets(folders: Sequence[Path]) -> dict[str, PreparedDataset]:
 
 
 def quick_shop(out: Path, sessions: int) -> PreparedDataset:
-    """A demo shop of few sessions, made once."""
     from posrec.demo.shop import make_demo
 
     folder = out / f"demo-{sessions}"
@@ -179,7 +179,6 @@ def dataset_summary(data: PreparedDataset) -> dict[str, Any]:
 
 
 def results_summary(results: Mapping[str, JobResult]) -> dict[str, Any]:
-    """Trainings by machine, version and day; their time; failures."""
     records = [result.record for result in results.values()]
     made_by = {}
     for key in ("machine", "posrec", "torch", "python", "finished"):

@@ -3,8 +3,7 @@ differences.
 
 Differences are tested on the same samples, each sample's gain averaged over the seeds. The
 variances over sessions and over seeds are added, so that a difference that is shown would be there
-with other sessions and other seeds. With one seed of a trained model that variance is unknown, and
-no difference is shown.
+with others. With one seed of a trained model its variance is unknown, and no difference is shown.
 """
 
 import math
@@ -49,7 +48,7 @@ def make_table(
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The table of `experiment` on one dataset, as in summary.json; `pairs` of rows are tested."""
+    """A table as in summary.json; `pairs` of rows are tested."""
     rows = {}
     runs_by_row: dict[str, Runs] = {}
     for row in experiment.rows:
@@ -74,7 +73,6 @@ def make_table(
 
 
 def mean_and_deviation(runs: Runs, metric: str) -> list[float]:
-    """Of one run there is no deviation."""
     values = [run.metrics[metric] for run in runs]
     figures = [mean(values)]
     if len(values) > 1:
@@ -144,7 +142,7 @@ def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
 def combine_errors(
     over_sessions: Comparison, sessions: int, over_seeds: Sequence[tuple[float, float]]
 ) -> tuple[float, float | None, float]:
-    """A difference and half its 95 % interval, in points, and its p, from all sources of error."""
+    """A difference and half its 95 % interval, in points, and its p."""
     points = 100 * over_sessions.difference
     if any(math.isinf(error) for error, _ in over_seeds):
         return points, None, 1.0

@@ -32,17 +32,13 @@ def test_another_split_of_the_same_log_is_refused(run: Run, tmp_path: Path) -> N
     with pytest.raises(InputError, match=SEEN):
         evaluate(Recommender(run, "cpu"), larger, SilentProgress())
     assert (run.path / "metrics.json").read_text() == before
+    larger.manifest["format"] = "sessions"  # a log without times
+    assert len(evaluate_run(run, larger, "cpu", SilentProgress()).ranks) == 30
 
 
 def test_a_later_test_part_is_not(run: Run, tmp_path: Path) -> None:
     smaller = write_dataset(tmp_path / "smaller", SESSIONS[:17], SESSIONS[17:])
     assert len(evaluate_run(run, smaller, "cpu", SilentProgress()).ranks) == 9
-
-
-def test_a_log_without_times_is_not_refused(run: Run, tmp_path: Path) -> None:
-    larger = write_dataset(tmp_path / "larger", SESSIONS[:10], SESSIONS[10:])
-    larger.manifest["format"] = "sessions"
-    assert len(evaluate_run(run, larger, "cpu", SilentProgress()).ranks) == 30
 
 
 class StopInEvaluation(SilentProgress):

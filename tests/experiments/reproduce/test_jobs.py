@@ -2,10 +2,10 @@
 
 import json
 import signal
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -59,23 +59,18 @@ def test_a_saved_job_is_not_run_again(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = run(small, tmp_path, POP)
-    ran: list[str] = []
-    run_job = module.run_job
-
-    def recorded(datasets, folder, device, job):
-        ran.append(job.name)
-        return run_job(datasets, folder, device, job)
-
-    monkeypatch.setattr(module, "run_job", recorded)
+    run_job = Mock(wraps=module.run_job)
+    monkeypatch.setattr(module, "run_job", run_job)
     after = run(small, tmp_path, POP, SPOP)
-    assert ran == [SPOP.name]
+    assert [call.args[-1] for call in run_job.call_args_list] == [SPOP]
     assert after[POP.name].record == before[POP.name].record
     # Other jobs in the folder are not this experiment's.
     assert set(run(small, tmp_path, SPOP)) == {SPOP.name}
     after[POP.name].path.with_suffix(".npz").unlink()
     assert load_result(POP, tmp_path) is None
     assert len(run(small, tmp_path, POP)[POP.name].arrays()["ranks"]) == len(small.test)
-    assert ran == [SPOP.name, POP.name], "a job without its ranks is run again"
+    # A job without its ranks is run again.
+    assert [call.args[-1] for call in run_job.call_args_list] == [SPOP, POP]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +99,6 @@ def test_outdated_jobs_are_named_and_run_again(
     assert again.record["config"] == result.record["config"]
 
 
-def fails_with(error: Exception) -> Callable[..., None]:
-    def fail(*_: Any, **__: Any) -> None:
-        raise error
-
-    return fail
-
-
 def test_a_failure_is_kept_and_tried_again(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +107,8 @@ def test_a_failure_is_kept_and_tried_again(
     assert "learning_rate must be above 0" in str(results[broken.name].error)
     assert results[broken.name].metrics == {}
     assert results[POP.name].error is None
-    monkeypatch.setattr(module, "train_and_score", fails_with(TypeError("a bug")))
+    bug = Mock(side_effect=TypeError("a bug"))
+    monkeypatch.setattr(module, "train_and_score", bug)
     progress = RecordingProgress()
     results = run(small, tmp_path, broken, POP, progress=progress)
     assert results[broken.name].error == "TypeError: a bug"
@@ -129,7 +118,7 @@ def test_a_failure_is_kept_and_tried_again(
 def test_a_stop_is_passed_on_and_leaves_no_cell(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = fails_with(RunStopped("stopped in epoch 1; go on with --resume"))
+    stopped = Mock(side_effect=RunStopped("stopped in epoch 1"))
     monkeypatch.setattr(module, "train_and_score", stopped)
     with pytest.raises(RunStopped, match="stopped in shop pop seed=0"):
         run(small, tmp_path, POP)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.helpers import (
@@ -102,14 +103,12 @@ def test_another_machine_reports_on_copied_results(
 def test_failures_are_shown_and_the_exit_code_says_so(
     quick: tuple[Path, CommandResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("out of <memory>")
-
     out = tmp_path / "out"
     shutil.copytree(quick[0], out)
     for path in (out / "jobs").glob("demo_stamp_*encoding*"):
         path.unlink()
-    monkeypatch.setattr(jobs, "train_and_score", fails)
+    failure = Mock(side_effect=RuntimeError("out of <memory>"))
+    monkeypatch.setattr(jobs, "train_and_score", failure)
     done = command("reproduce", "plug-in", "--out", out, *QUICK)
     assert done.code == 1
     assert "2 trainings failed" in done.err

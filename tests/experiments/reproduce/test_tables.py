@@ -178,8 +178,13 @@ def test_verdicts(
     answer = judge(claim, table(tmp_path, shop, hits), "recall@10")
     assert answer is not None
     assert (answer["verdict"], answer["deciding"]["second"]) == (verdict, against)
-    only_first = table(tmp_path / "first", shop, {"A": HIGH})
-    assert judge(claim, only_first, "recall@10") is None
+
+
+def test_a_claim_without_a_tested_pair_is_not_answered(
+    shop: PreparedDataset, tmp_path: Path
+) -> None:
+    claim = Claim("plug-in", "A is best", ["A"], ["B", "C"])
+    assert judge(claim, table(tmp_path, shop, {"A": HIGH}), "recall@10") is None
 
 
 def test_claims_name_rows_that_exist_and_all_are_answered(

@@ -137,8 +137,8 @@ class WarmStart(Start):
                 continue
             rows = old.mean().expand(len(parameter)).clone()
             if name in tables and len(old) >= self.run.model.items:
-                known = self.old_rows >= 0
-                rows[: self.items][known] = old[self.old_rows[known]]
+                is_known = self.old_rows >= 0
+                rows[: self.items][is_known] = old[self.old_rows[is_known]]
             elif len(old) == len(parameter):
                 continue
             moments[name] = rows
@@ -153,10 +153,10 @@ class WarmStart(Start):
         """The run's table of item vectors, `old`, in the order of the new items. `new` is the
         initial table."""
         rows = self.old_rows.to(old.device)
-        known = rows >= 0
-        table = torch.where(known[:, None], old[rows], 0)
+        is_known = rows >= 0
+        table = torch.where(is_known[:, None], old[rows], 0)
         padding = new[self.items :]
-        if known.all():
+        if is_known.all():
             return torch.cat([table, padding])
         pairs = co_clicks(samples.items, samples.offsets, self.items, CO_CLICK_WINDOW)
         item, other, count = (values.to(old.device) for values in pairs)
@@ -165,14 +165,14 @@ class WarmStart(Start):
         count = count.to(old.dtype)[:, None]
         columns = chosen_columns(AUTO, self.vocabulary)
         attributes = encode_attributes(self.vocabulary, columns, self.items)
-        alike, has_alike = mean_by_attributes(attributes, table, known)
+        alike, has_alike = mean_by_attributes(attributes, table, is_known)
         # A new item i starts at
         #     x_i = (sum over known j of C_ij x_j + m_i) / (sum over known j of C_ij + 1)
         # C_ij counts co-clicks; m_i is the mean vector of the known items with the attributes of
         # i, and is left out with the 1 if there are none.
-        has_vector = known
+        has_vector = is_known
         for _ in range(ROUNDS_OF_NEIGHBOURS):
-            is_used = ~known[row] & has_vector[column]
+            is_used = ~is_known[row] & has_vector[column]
             target = row[is_used]
             weight = count[is_used]
             neighbours = weight * table[column[is_used]]
@@ -180,8 +180,8 @@ class WarmStart(Start):
             total = old.new_zeros(self.items, 1).index_add_(0, target, weight)
             sums = sums + alike * has_alike[:, None]
             total = total + has_alike[:, None]
-            has_vector = known | (total[:, 0] > 0)
-            table = torch.where(known[:, None], table, sums / total.clamp(min=1e-9))
+            has_vector = is_known | (total[:, 0] > 0)
+            table = torch.where(is_known[:, None], table, sums / total.clamp(min=1e-9))
         table = torch.where(has_vector[:, None], table, new[: self.items])
         return torch.cat([table, padding])
 

@@ -84,20 +84,19 @@ def finding(table: dict[str, Any], first: str, second: str) -> dict[str, Any]:
 def test_means_deviations_and_differences(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    made = table(tmp_path, shop, {"A": HIGH, "B": LOW, "C": (0.2,)})
-    recalls = {label: row["recall@10"] for label, row in made["rows"].items()}
+    tested = table(tmp_path, shop, {"A": HIGH, "B": LOW, "C": (0.2,)})
+    recalls = {label: row["recall@10"] for label, row in tested["rows"].items()}
     assert recalls["A"] == pytest.approx([51, 1], abs=0.3)
     assert len(recalls["C"]) == 1  # no deviation
-    first = finding(made, "A", "B")["difference"]
+    first = finding(tested, "A", "B")["difference"]
     assert first == pytest.approx(recalls["A"][0] - recalls["B"][0], abs=0.011)
-    assert finding(made, "B", "A")["difference"] == -first
-    assert [finding(made, "A", other)["p"] < 0.05 for other in "BC"] == [True, True]
+    assert finding(tested, "B", "A")["difference"] == -first
+    assert [finding(tested, "A", other)["p"] < 0.05 for other in "BC"] == [True, True]
 
 
 def test_a_difference_must_outdo_the_seeds(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    """The same sessions, but other seeds might turn it round."""
     wild = {"A": (0.35, 0.50, 0.65), "B": (0.25, 0.40, 0.55), "C": (0.45,)}
     difference = finding(table(tmp_path, shop, wild), "A", "B")
     assert difference["p"] > 0.05
@@ -119,8 +118,8 @@ def test_ranks_that_are_not_those_of_the_metric(
 
 
 def test_one_seed_shows_nothing(shop: PreparedDataset, tmp_path: Path) -> None:
-    made = table(tmp_path, shop, {"A": (0.5,), "B": (0.2,), "C": (0.1,)})
-    difference = finding(made, "A", "B")
+    tested = table(tmp_path, shop, {"A": (0.5,), "B": (0.2,), "C": (0.1,)})
+    difference = finding(tested, "A", "B")
     assert difference["difference"] > 25
     assert (difference["margin"], difference["p"]) == (None, 1.0)
 
@@ -151,8 +150,8 @@ def test_comparable_is_within_half_a_point_by_the_whole_interval(
     shop: PreparedDataset, tmp_path: Path, first: Any, second: Any, verdict: str
 ) -> None:
     claim = Claim("plug-in", "A and B are comparable", ["A"], ["B"], within=0.5)
-    made = table(tmp_path, shop, {"A": first, "B": second})
-    answer = judge(claim, made, "recall@10")
+    tested = table(tmp_path, shop, {"A": first, "B": second})
+    answer = judge(claim, tested, "recall@10")
     assert answer is not None
     assert answer["verdict"] == verdict
 

@@ -1,7 +1,6 @@
 """`posrec encodings`: the table, the JSON, the runs it reads and the errors it reports."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,10 @@ def encodings(*options: object) -> str:
     return done.out
 
 
+def write_config(folder: Path, **config: object) -> None:
+    (folder / "config.json").write_text(json.dumps({"schema": SCHEMA, **config}))
+
+
 def write_run(
     folder: Path,
     name: str = "ldpe",
@@ -31,45 +34,38 @@ def write_run(
     key: str = "encoding.table",
 ) -> Path:
     folder.mkdir()
-    (folder / "config.json").write_text(
-        json.dumps({"schema": SCHEMA, "model": "posrec", "encoding": name, "d": 6})
-    )
-    weights = (
-        table
-        if table is not None
-        else torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
-    )
-    write_weights(folder, **{key: weights, "items.weight": torch.zeros(2, 2)})
+    write_config(folder, model="posrec", encoding=name, d=6)
+    weights = random_table() if table is None else table
+    write_weights(folder, {key: weights, "items.weight": torch.zeros(2, 2)})
     finish_run(folder)
     return folder
 
 
-def write_weights(folder: Path, **tensors: torch.Tensor) -> None:
+def random_table() -> torch.Tensor:
+    return torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
+
+
+def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     save_tensors(folder / "model.safetensors", tensors, {})
 
 
 def test_json_has_every_scheme_with_what_was_found_and_what_the_paper_says() -> None:
-    found = json.loads(encodings("--json", *SMALL))
-    assert (
-        " ".join(found)
-        == "none spe rspe dpe aspe 2dspe lpe lrpe ldpe alpe 2dlpe rpe sum"
-    )
-    dpe = found["dpe"]
+    entries = json.loads(encodings("--json", *SMALL))
+    names = "none spe rspe dpe aspe 2dspe lpe lrpe ldpe alpe 2dlpe rpe sum"
+    assert " ".join(entries) == names
+    dpe = entries["dpe"]
     assert (dpe["forward"], dpe["linear"]) == (True, True)
     assert (dpe["paper"]["forward"], dpe["paper"]["linear"]) == (True, None)
     assert dpe["evidence"]["forward"]["dimensions"] == [0, 1, 2, 3]
     assert (dpe["max_length"], dpe["d"]) == (9, 8)
-    assert {name for name, entry in found.items() if entry["differs"]} == {
-        "aspe",
-        "2dspe",
-    }
-    assert found["sum"]["evidence"]["collision_within_length"]["lengths"] == [2, 2]
+    differing = {name for name, entry in entries.items() if entry["differs"]}
+    assert differing == {"aspe", "2dspe"}
+    assert entries["sum"]["evidence"]["collision_within_length"]["lengths"] == [2, 2]
 
 
 def test_the_table_marks_where_paper_and_definition_differ() -> None:
-    lines = {
-        line.split()[0]: line for line in encodings(*SMALL).splitlines() if line.strip()
-    }
+    printed = encodings(*SMALL).splitlines()
+    lines = {line.split()[0]: line for line in printed if line.strip()}
     assert lines["2dspe"].count("≠") == lines["aspe"].count("≠") == 1
     assert "yes ≠ no" in lines["2dspe"]
     assert "≠" not in lines["dpe"]
@@ -79,8 +75,8 @@ def test_the_table_marks_where_paper_and_definition_differ() -> None:
 
 def test_the_theory_prints_its_brackets() -> None:
     assert "P[pos] =" in encodings("--theory", *SMALL)
-    worked = json.loads(encodings("--theory", "--json", *SMALL))
-    assert len([one["name"] for one in worked if not one["holds"]]) == 2
+    statements = json.loads(encodings("--theory", "--json", *SMALL))
+    assert [statement["holds"] for statement in statements].count(False) == 2
 
 
 def test_a_run_is_examined_on_its_own_table(tmp_path: Path) -> None:
@@ -94,58 +90,49 @@ def test_a_run_is_examined_on_its_own_table(tmp_path: Path) -> None:
 
 def test_the_table_of_a_run_is_the_one_that_was_saved(tmp_path: Path) -> None:
     """A run whose first two rows are the same can't tell positions 0 and 1 apart."""
-    table = torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
+    table = random_table()
     table[1] = table[0]
-    (row,) = examine(
-        9, 8, [load_trained_encoding(write_run(tmp_path / "run", "lpe", table))]
-    )[-1:]
-    assert not row.analysis.forward.holds
-    assert row.analysis.forward.collision is not None
-    assert sorted(row.analysis.forward.collision.positions) == [0, 1]
+    trained = load_trained_encoding(write_run(tmp_path / "run", "lpe", table))
+    row = examine(9, 8, [trained])[-1]
+    analysis = row.analysis
+    assert not analysis.forward.holds
+    assert analysis.forward.collision is not None
+    assert sorted(analysis.forward.collision.positions) == [0, 1]
     assert as_json(row)["differs"] == ["forward", "unique_within_length"]
-    assert "position 0 of length 1 and position 1 of length 2" in reason(
-        row.analysis, "forward"
-    )
-    assert "position 0 of length 2 and position 1 of length 2" in reason(
-        row.analysis, "unique_within_length"
-    )
+    across = "position 0 of length 1 and position 1 of length 2"
+    assert across in reason(analysis, "forward")
+    within = "position 0 of length 2 and position 1 of length 2"
+    assert within in reason(analysis, "unique_within_length")
 
 
-def write_config(text: str) -> Callable[[Path], object]:
-    return lambda run: (run / "config.json").write_text(text)
+def test_a_run_without_a_learned_encoding_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    for config, message in (
+        ({"model": "pop"}, r"config.json names no encoding"),
+        ({"model": "posrec", "encoding": "dpe"}, "'dpe', which has no learned table"),
+    ):
+        write_config(run, **config)
+        finish_run(run)
+        with pytest.raises(InputError, match=message):
+            load_trained_encoding(run)
 
 
+TABLE = torch.zeros(2, 2)
 DAMAGED = {
-    "config.json names no encoding": write_config(
-        f'{{"schema": {SCHEMA}, "model": "pop"}}'
-    ),
-    "encoding 'dpe', which has no learned table": write_config(
-        f'{{"schema": {SCHEMA}, "model": "posrec", "encoding": "dpe"}}'
-    ),
-    "one weight `encoding.table`, found none": lambda run: write_weights(
-        run, **{"other_encoding.table": torch.ones(2, 2)}
-    ),
-    "found ['a.encoding.table', 'b.encoding.table']": lambda run: write_weights(
-        run,
-        **{
-            "a.encoding.table": torch.zeros(2, 2),
-            "b.encoding.table": torch.zeros(2, 2),
-        },
-    ),
-    "has shape (1, 4)": lambda run: write_weights(
-        run, **{"encoding.table": torch.zeros(1, 4)}
-    ),
-    "not finite": lambda run: write_weights(
-        run, **{"encoding.table": torch.full((3, 4), torch.nan)}
-    ),
+    "one weight `encoding.table`, found none": {"other_encoding.table": TABLE},
+    "found ['a.encoding.table', 'b.encoding.table']": {
+        "a.encoding.table": TABLE,
+        "b.encoding.table": TABLE,
+    },
+    "has shape (1, 4)": {"encoding.table": torch.zeros(1, 4)},
+    "not finite": {"encoding.table": torch.full((3, 4), torch.nan)},
 }
 
 
 @pytest.mark.parametrize("message", DAMAGED)
-def test_a_damaged_run_is_reported_in_one_line(tmp_path: Path, message: str) -> None:
+def test_damaged_weights_are_reported_in_one_line(tmp_path: Path, message: str) -> None:
     run = write_run(tmp_path / "run")
-    load_trained_encoding(run)
-    DAMAGED[message](run)
+    write_weights(run, DAMAGED[message])
     finish_run(run)
     with pytest.raises(InputError) as error:
         load_trained_encoding(run)

@@ -1,5 +1,4 @@
-"""Scores of another system: ranked by the same rule as models, read in parts, refused if they are
-of other samples."""
+"""Scores of another system: ranked as models are, in chunks; those of other samples are refused."""
 
 import json
 import math
@@ -11,10 +10,16 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import ROOT, RecordingProgress, command, listed
+from tests.helpers import ROOT, RecordingProgress, command, listed, refused
 
 from posrec.data.dataset import PreparedDataset
-from posrec.experiments.other_system import rank_scores, sample_id, write_samples
+from posrec.errors import InputError
+from posrec.experiments.other_system import (
+    COLUMNS,
+    rank_scores,
+    sample_id,
+    write_samples,
+)
 from posrec.io import read_json
 from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
@@ -34,11 +39,7 @@ def rows_of(
     data: PreparedDataset, scores: list[tuple[int, str, float]]
 ) -> pl.DataFrame:
     rows = [(sample_id(data, number), item, score) for number, item, score in scores]
-    return pl.DataFrame(
-        rows,
-        {"session": pl.String, "item": pl.String, "score": pl.Float64},
-        orient="row",
-    )
+    return pl.DataFrame(rows, COLUMNS, orient="row")
 
 
 def write_scores(path: Path, rows: pl.DataFrame) -> Path:
@@ -51,31 +52,32 @@ def write_scores(path: Path, rows: pl.DataFrame) -> Path:
 
 def test_ranks_by_hand(data: PreparedDataset, tmp_path: Path) -> None:
     scores = [
-        *[
-            (1, "b", 2.0),
-            (1, "a", 2.0),
-            (1, "c", 1.0),
-        ],  # a tie counts against the target
-        *[
-            (2, "unknown", 9.0),
-            (2, "d", 1.0),
-            (2, "c", 1.5),
-        ],  # only the items of the dataset are ranked
-        *[(3, "a", 3.0), (3, "b", -math.inf)],  # the target is not listed
-        *[(4, "new", 9.0)],  # the target can't be recommended
+        # A tie counts against the target.
+        (1, "b", 2.0),
+        (1, "a", 2.0),
+        (1, "c", 1.0),
+        # Only the items of the dataset are ranked.
+        (2, "unknown", 9.0),
+        (2, "d", 1.0),
+        (2, "c", 1.5),
+        # The target is not listed.
+        (3, "a", 3.0),
+        (3, "b", -math.inf),
+        # The target can't be recommended.
+        (4, "new", 9.0),
     ]
     progress = RecordingProgress()
-    found = rank_scores(
-        write_scores(tmp_path / "scores.parquet", rows_of(data, scores)), data, progress
-    )
-    assert found.ranks.tolist() == [2, 1, 21, 21]
-    assert found.metrics["recall@5"] == 0.5
-    assert found.metrics["mrr@20"] == (0.5 + 1) / 4
-    assert found.metrics["coverage@20"] == 4 / 6  # a, b, c, d of a to f
-    assert found.metrics["popularity@20"] == pytest.approx(
-        (2 + 1 + 1 + 1 + 1 + 1) / 6 / 2
-    )  # b has two clicks
-    assert found.dataset == data.fingerprint
+    rows = rows_of(data, scores).with_columns(other=1)  # a column that is not used
+    path = write_scores(tmp_path / "scores.parquet", rows)
+    evaluation = rank_scores(path, data, progress)
+    metrics = evaluation.metrics
+    assert evaluation.ranks.tolist() == [2, 1, 21, 21]
+    assert metrics["recall@5"] == 0.5
+    assert metrics["mrr@20"] == (0.5 + 1) / 4
+    assert metrics["coverage@20"] == 4 / 6  # a, b, c, d of a to f
+    clicks = [2, 1, 1, 1, 1, 1]  # b, which is listed first, has two
+    assert metrics["popularity@20"] == pytest.approx(sum(clicks) / 6 / 2)
+    assert evaluation.dataset == data.fingerprint
     assert "2 of 9 rows are of items" in progress.messages[0]
     assert "1 of 4 test samples have no scores" in progress.messages[1]
 
@@ -88,33 +90,30 @@ ROW = st.tuples(st.integers(1, 4), st.sampled_from("abcdef"))
     scores=st.dictionaries(ROW, st.integers(-2, 2), min_size=1),
     at_once=st.sampled_from([1, 3, 1000]),
 )
-def test_ranks_in_parts_of_any_size(
+def test_ranks_in_chunks_of_any_size(
     data: PreparedDataset, scores: dict[tuple[int, str], int], at_once: int
 ) -> None:
     """As a plain loop over all items says, for scores with many ties and gaps."""
     expected = []
     for number, target in enumerate(TARGETS, start=1):
-        score = scores.get((number, target))
-        others = [
-            other
-            for (sample, item), other in scores.items()
-            if sample == number and item != target
-        ]
-        expected.append(
-            21 if score is None else 1 + sum(other >= score for other in others)
-        )
-    rows = rows_of(
-        data, [(number, item, float(score)) for (number, item), score in scores.items()]
-    ).sort("session")
+        by_item = {
+            item: score for (sample, item), score in scores.items() if sample == number
+        }
+        own_score = by_item.pop(target, None)
+        rank = 21
+        if own_score is not None:
+            rank = 1 + sum(score >= own_score for score in by_item.values())
+        expected.append(rank)
+    listed_scores = [(*row, float(score)) for row, score in scores.items()]
+    rows = rows_of(data, listed_scores).sort("session")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("posrec.evaluation.evaluate.rows_at_once", lambda *_: at_once)
         patch.setattr("posrec.experiments.other_system.ROWS_AT_A_TIME", at_once)
         patch.setattr("posrec.data.source.blocks.BLOCK_BYTES", 50 * at_once)
         for name in ("scores.parquet", "scores.jsonl"):
-            found = rank_scores(
-                write_scores(Path(folder) / name, rows), data, SilentProgress()
-            )
-            assert found.ranks.tolist() == expected
+            path = write_scores(Path(folder) / name, rows)
+            evaluation = rank_scores(path, data, SilentProgress())
+            assert evaluation.ranks.tolist() == expected
 
 
 def test_posrec_score_as_the_other_system(
@@ -131,25 +130,11 @@ def test_posrec_score_as_the_other_system(
     done = command("score", trained, "samples.jsonl", "answers.parquet", "-k", 30)
     assert done.code == 0, done.err
     page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-    exec(
-        compile(
-            re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0],
-            "docs/training.md",
-            "exec",
-        ),
-        {},
-    )
+    code = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    exec(compile(code, "docs/training.md", "exec"), {})
     out = tmp_path / "out"
-    done = command(
-        "compare",
-        small.path,
-        "--runs",
-        trained,
-        "--scores",
-        "other=scores.parquet",
-        "--out",
-        out,
-    )
+    options = ("--runs", trained, "--scores", "other=scores.parquet", "--out", out)
+    done = command("compare", small.path, *options)
     assert done.code == 0, done.err
     metrics = read_json(out / "comparison.json")["metrics"]
     assert metrics["other"] == pytest.approx(metrics["run"])
@@ -160,54 +145,39 @@ def test_posrec_score_as_the_other_system(
 def test_the_samples_are_the_clicks_before_each_target(
     data: PreparedDataset, tmp_path: Path
 ) -> None:
-    write_samples(data, tmp_path / "samples.jsonl")
-    lines = [
-        json.loads(line)
-        for line in (tmp_path / "samples.jsonl").read_text().splitlines()
-    ]
-    assert [line["session"] for line in lines] == [["a"], ["a", "b"], ["b"], ["c"]]
-    assert [line["id"] for line in lines] == [
-        f"{data.fingerprint[:12]}-{number}" for number in (1, 2, 3, 4)
-    ]
+    path = tmp_path / "samples.jsonl"
+    write_samples(data, path)
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    sessions = [["a"], ["a", "b"], ["b"], ["c"]]
+    assert [sample["session"] for sample in samples] == sessions
+    ids = [f"{data.fingerprint[:12]}-{number}" for number in (1, 2, 3, 4)]
+    assert [sample["id"] for sample in samples] == ids
 
 
 GOOD = [(1, "b", 2.0), (2, "c", 1.0)]
 
 
+SESSION = pl.col("session")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            pl.col("session").str.replace("^.{12}", "00112233aabb"),
-            "row 1: .* is not a test sample",
-        ),
-        (
-            pl.col("session").str.replace("2$", "5"),
-            "row 2: session .*-5' is not a test sample",
-        ),
-        (pl.col("session").reverse(), "row 2: its session .*-1' follows a later one"),
+        (SESSION.str.replace("^.{12}", "00112233aabb"), "row 1: .* not a test sample"),
+        (SESSION.str.replace("2$", "5"), "row 2: .*-5' is not a test sample"),
+        (SESSION.reverse(), "row 2: its session .*-1' follows a later one"),
         (pl.lit("high").alias("score"), "row 1: the score must be a number"),
         (pl.lit(math.nan).alias("score"), "row 1: the score must be a number"),
         (pl.lit(7).alias("item"), "lists no item of"),
         (pl.lit(["b"]).alias("score"), "after row 0: can't be read"),
-        (pl.col("item").alias("items"), None),  # a column that is not used
     ],
 )
 def test_scores_that_can_not_be_used(
-    data: PreparedDataset, tmp_path: Path, change: pl.Expr, message: str | None
+    data: PreparedDataset, tmp_path: Path, change: pl.Expr, message: str
 ) -> None:
-    path = write_scores(
-        tmp_path / "scores.parquet", rows_of(data, GOOD).with_columns(change)
-    )
-    if message is None:
-        assert rank_scores(path, data, SilentProgress()).ranks.tolist() == [
-            1,
-            1,
-            21,
-            21,
-        ]
-        return
-    with pytest.raises(ValueError, match=message):
+    rows = rows_of(data, GOOD).with_columns(change)
+    path = write_scores(tmp_path / "scores.parquet", rows)
+    with pytest.raises(InputError, match=message):
         rank_scores(path, data, SilentProgress())
 
 
@@ -217,46 +187,38 @@ def test_an_item_twice_a_missing_column_and_a_broken_line(
     path = tmp_path / "scores.parquet"
     rows = rows_of(data, GOOD)
     write_scores(path, pl.concat([rows, rows.tail(1)]))
-    with pytest.raises(ValueError, match=r"lists the item 'c' twice for session .*-2"):
+    with pytest.raises(InputError, match=r"lists the item 'c' twice for session .*-2"):
         rank_scores(path, data, SilentProgress())
     write_scores(path, rows.drop("score"))
-    with pytest.raises(ValueError, match="has no column 'score'"):
+    with pytest.raises(InputError, match="has no column 'score'"):
         rank_scores(path, data, SilentProgress())
     (tmp_path / "scores.jsonl").write_text('{"session": \n')
-    with pytest.raises(ValueError, match=r"scores\.jsonl, after row 0: can't be read"):
+    with pytest.raises(InputError, match=r"scores\.jsonl, after row 0: can't be read"):
         rank_scores(tmp_path / "scores.jsonl", data, SilentProgress())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scores", "scores.parquet"], "write key=value"),
-        (["--scores", "a=x.parquet", "--scores", "a=y.parquet"], "same name"),
-        (
-            ["--scores", "a=none.parquet", "--models", "pop"],
-            "none.parquet does not exist",
-        ),
-        (
-            ["--scores", "a=x.csv", "--models", "pop"],
-            "x.csv: the file name must end in",
-        ),
-        (["--samples", "samples.csv"], "must end in .jsonl"),
-        (["--samples", "there.jsonl"], "there.jsonl: exists already"),
-        (["--scores", "pop=x.parquet", "--models", "pop"], "there is pop, pop"),
-        ([], "at least two different names"),
+        ("--scores scores.parquet", "write key=value"),
+        ("--scores a=x.parquet --scores a=y.parquet", "same name"),
+        ("--scores a=none.parquet --models pop", "none.parquet does not exist"),
+        ("--scores a=x.csv --models pop", "x.csv: the file name must end in"),
+        ("--samples samples.csv", "must end in .jsonl"),
+        ("--samples there.jsonl", "there.jsonl: exists already"),
+        ("--scores pop=x.parquet --models pop", "there is pop, pop"),
+        ("", "at least two different names"),
     ],
 )
 def test_mistakes_on_the_command_line(
     data: PreparedDataset,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
+    arguments: str,
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.jsonl").write_text("mine\n")
     (tmp_path / "x.csv").write_text("session,item,score\n")
-    done = command("compare", data.path, *arguments)
-    assert done.code == 2
-    assert message in done.err
+    assert message in refused("compare", data.path, *arguments.split())
     assert listed(tmp_path) == ["there.jsonl", "x.csv"]

@@ -5,6 +5,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers import RecordingProgress, command, listed
@@ -24,14 +25,17 @@ from posrec.training.settings import Settings
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 
 
+def defaults_of(model: str) -> dict[str, Any]:
+    spec = MODELS[model]
+    return {**vars(Settings(**spec.settings)), **vars(spec.config())}
+
+
 def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
-    assert {model for model, spec in MODELS.items() if not spec.search_space} == {
-        "pop",
-        "spop",
-    }
+    without = {model for model, spec in MODELS.items() if not spec.search_space}
+    assert without == {"pop", "spop"}
     for model, spec in MODELS.items():
         assert spec.is_trained == ("learning_rate" in spec.search_space)
-        defaults = {**vars(Settings(**spec.settings)), **vars(spec.config())}
+        defaults = defaults_of(model)
         for name, values in spec.search_space.items():
             assert defaults[name] in values, f"{model} {name}={defaults[name]}"
 
@@ -46,50 +50,37 @@ def test_a_single_session_can_not_be_split(model: str, tmp_path: Path) -> None:
 def test_a_search_is_resumed_and_starts_with_the_default_settings(
     small: PreparedDataset, tmp_path: Path
 ) -> None:
-    first = tune(small, "posrec", 2, tmp_path, FAST, epochs=2, device="cpu")
+    options: dict[str, Any] = {"epochs": 2, "device": "cpu"}
+    first = tune(small, "posrec", 2, tmp_path, FAST, **options)
     assert first.trials == 2
     recorded = RecordingProgress()
-    more = tune(
-        small, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=recorded
-    )
+    more = tune(small, "posrec", 3, tmp_path, FAST, progress=recorded, **options)
     assert more.trials == 3
     continued, trial = recorded.messages
     assert continued == f"continuing after 2 trials in {tmp_path / 'study.db'}"
-    assert re.match(
-        r"trial 3 of 3: (mrr@20|stopped early at mrr@20) \d+\.\d\d; l2=", trial
-    )
-    told = read_json(tmp_path / "tuning.json")
-    defaults = vars(Settings(**MODELS["posrec"].settings)) | vars(
-        MODELS["posrec"].config()
-    )
-    assert told["history"][0]["settings"].items() <= defaults.items()
-    assert more.default_value == told["history"][0]["mrr@20"] == first.default_value
-    assert (
-        more.value
-        == max(one["mrr@20"] for one in told["history"] if one["state"] == "complete")
-        >= first.value
-    )
-    assert more.settings in [one["settings"] for one in told["history"]]
-    again = tune(small, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu")
-    assert again == more
+    value = r"(mrr@20|stopped early at mrr@20) \d+\.\d\d"
+    assert re.match(rf"trial 3 of 3: {value}; l2=", trial)
+    history = read_json(tmp_path / "tuning.json")["history"]
+    # Every trial has every setting that is searched, and the first has the defaults.
+    searched = MODELS["posrec"].search_space.keys() - FAST.keys()
+    assert [set(trial["settings"]) for trial in history] == [searched] * 3
+    defaults = defaults_of("posrec")
+    assert history[0]["settings"] == {name: defaults[name] for name in searched}
+    assert more.default_value == history[0]["mrr@20"] == first.default_value
+    complete = [trial for trial in history if trial["state"] == "complete"]
+    best = max(complete, key=lambda trial: trial["mrr@20"])
+    assert (more.value, more.settings) == (best["mrr@20"], best["settings"])
+    assert more.value >= first.value
+    assert tune(small, "posrec", 3, tmp_path, FAST, **options) == more
 
 
 def test_the_test_part_is_not_looked_at(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        PreparedDataset,
-        "test",
-        property(lambda _: pytest.fail("the test part was read")),
-        raising=False,
-    )
-    assert tune(small, "itemknn", 2, tmp_path / "counting", device="cpu").trials == 2
-    assert (
-        tune(
-            small, "stamp", 1, tmp_path / "trained", FAST, epochs=1, device="cpu"
-        ).trials
-        == 1
-    )
+    read = property(lambda _: pytest.fail("the test part was read"))
+    monkeypatch.setattr(PreparedDataset, "test", read, raising=False)
+    assert tune(small, "itemknn", 2, device="cpu").trials == 2
+    assert tune(small, "stamp", 1, fixed=FAST, epochs=1, device="cpu").trials == 1
 
 
 def test_a_hopeless_trial_is_cut(small: PreparedDataset, tmp_path: Path) -> None:
@@ -98,116 +89,87 @@ def test_a_hopeless_trial_is_cut(small: PreparedDataset, tmp_path: Path) -> None
     good = replace(MODELS["srgnn"], search={"learning_rate": Range(0.001, 0.02)})
     hopeless = replace(MODELS["srgnn"], search={"learning_rate": Range(1e-9, 2e-9)})
     tune(small, good, 5, tmp_path, fixed, epochs=4, device="cpu")
-    found = tune(small, hopeless, 7, tmp_path, fixed, epochs=4, device="cpu")
-    states = [one["state"] for one in read_json(tmp_path / "tuning.json")["history"]]
-    assert found.pruned >= 2
+    tuned = tune(small, hopeless, 7, tmp_path, fixed, epochs=4, device="cpu")
+    states = [trial["state"] for trial in tuned.history]
+    assert tuned.pruned >= 2
     assert states[-2:] == ["pruned", "pruned"]
     assert "complete" in states
 
 
-def test_failed_trials_end_the_search_only_if_all_fail(
-    small: PreparedDataset, tmp_path: Path
-) -> None:
+def test_failed_trials_end_the_search_only_if_all_fail(small: PreparedDataset) -> None:
     hot = replace(MODELS["stamp"], search={"learning_rate": Range(1e29, 1e30)})
+    fixed = {"d": 8, "batch_size": 64}
     with pytest.raises(RunFailed, match="none of 2 trials succeeded"):
-        tune(
-            small,
-            hot,
-            2,
-            tmp_path,
-            {"d": 8, "batch_size": 64},
-            epochs=1,
-            device="cpu",
-            progress=SilentProgress(),
-        )
+        tune(small, hot, 2, fixed=fixed, epochs=1, device="cpu")
 
 
 def test_the_command_it_ends_with_trains(
     small: PreparedDataset, tmp_path: Path
 ) -> None:
-    options = (
-        "--trials",
-        1,
-        "--epochs",
-        1,
-        "--out",
-        tmp_path / "tuning",
-        "--set",
-        "d=8",
-        "--device",
-        "cpu",
-    )
-    done = command("tune", small.path, "--model", "sasrec", *options)
+    options = ("--trials", 1, "--epochs", 1, "--set", "d=8", "--device", "cpu")
+    out = ("--out", tmp_path / "tuning")
+    done = command("tune", small.path, "--model", "sasrec", *out, *options)
     assert done.code == 0, done.err
     line = done.out.strip().splitlines()[-1]
-    assert line.startswith(
-        f"posrec train {small.path} --model sasrec --out runs/tuned --protocol early-stop --epochs 1"
-    )
+    begin = f"posrec train {small.path} --model sasrec --out runs/tuned"
+    assert line.startswith(f"{begin} --protocol early-stop --epochs 1")
     arguments = shlex.split(line)[1:]
     arguments[arguments.index("runs/tuned")] = str(tmp_path / "run")
     assert command(*arguments).code == 0
 
 
 def test_counting_models_get_no_protocol() -> None:
-    line = train_command(
-        Path("shop"),
-        "vsknn",
-        Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0),
-        {"idf": "5"},
-        9,
-    )
-    assert (
-        line
-        == "posrec train shop --model vsknn --out runs/tuned --set idf=5 --set k=100"
-    )
+    tuned = Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0)
+    line = train_command(Path("shop"), "vsknn", tuned, {"idf": "5"}, 9)
+    begin = "posrec train shop --model vsknn --out runs/tuned"
+    assert line == f"{begin} --set idf=5 --set k=100"
 
 
 def test_a_setting_of_the_model_has_the_models_default(small: PreparedDataset) -> None:
     """`decay` is a setting of coclick and of training; the first trial has coclick's."""
-    found = tune(small, "coclick", 1, device="cpu", progress=SilentProgress())
-    assert found.history[0]["settings"]["decay"] == MODELS["coclick"].config().decay
-    assert found.default_value == found.value
+    tuned = tune(small, "coclick", 1, device="cpu", progress=SilentProgress())
+    assert tuned.history[0]["settings"]["decay"] == MODELS["coclick"].config().decay
+    assert tuned.default_value == tuned.value
 
 
 def test_without_a_folder_nothing_is_kept(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = posrec.tune(small, "itemknn", trials=3, progress=SilentProgress())
+    tuned = posrec.tune(small, "itemknn", trials=3, progress=SilentProgress())
     assert listed(tmp_path) == []
-    frame = found.to_frame()
-    assert frame["mrr@20"].max() == found.value
-    assert frame.columns == [
-        "trial",
-        "state",
-        "mrr@20",
-        "neighbours",
-        "regularization",
-        "alpha",
-    ]
-    assert repr(found).startswith(
-        f"Tuned(mrr@20 {100 * found.value:.2f} % on validation after 3 trials: neighbours="
-    )
-    assert len(repr(found)) < 120
+    frame = tuned.to_frame()
+    assert frame["mrr@20"].max() == tuned.value
+    assert frame.columns[:3] == ["trial", "state", "mrr@20"]
+    assert frame.columns[3:] == ["neighbours", "regularization", "alpha"]
+    value = f"mrr@20 {100 * tuned.value:.2f} % on validation after 3 trials"
+    assert repr(tuned).startswith(f"Tuned({value}: neighbours=")
+    assert len(repr(tuned)) < 120
 
 
-def test_what_is_refused(
-    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for model, fixed, words in (
+@pytest.mark.parametrize(
+    ("model", "fixed", "message"),
+    [
         ("pop", {}, "pop has nothing to tune"),
         ("nobody", {}, "'nobody' is not known"),
         ("stamp", {"protocol": "paper"}, "protocol can't be fixed"),
-        (
-            replace(MODELS["stamp"], search={"depth": (1, 2)}),
-            {},
-            "settings that do not exist: depth",
-        ),
+        (replace(MODELS["stamp"], search={"depth": (1,)}), {}, "do not exist: depth"),
         ("stamp", {"depth": "3"}, "no setting 'depth'"),
-    ):
-        with pytest.raises(InputError, match=words):
-            tune(small, model, 1, tmp_path / "out", fixed)
+    ],
+)
+def test_what_is_refused(
+    small: PreparedDataset,
+    tmp_path: Path,
+    model: Any,
+    fixed: dict[str, str],
+    message: str,
+) -> None:
+    with pytest.raises(InputError, match=message):
+        tune(small, model, 1, tmp_path / "out", fixed)
     assert not (tmp_path / "out").exists()
+
+
+def test_optuna_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"pip install 'posrec\[tune\]'"):
         module.import_optuna()

@@ -11,7 +11,8 @@ from tests.helpers import command, small_shop, write_lines, write_log
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting.fit import build_network, fit_run
+from posrec.fitting.fit import fit_run
+from posrec.fitting.job import build_network
 from posrec.fitting.warm_start import WarmStart
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig

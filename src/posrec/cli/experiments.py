@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from typer import Argument, Option
 
@@ -63,6 +62,7 @@ def encodings(
     Example: posrec encodings --run runs/tonight --plot figures
     """
     from posrec.cli.encoding_tables import encodings_table, statements_table
+    from posrec.encodings.theory import statements
     from posrec.experiments.encodings import as_json as row_as_json
     from posrec.experiments.encodings import examine, load_trained_encoding
 
@@ -74,31 +74,24 @@ def encodings(
             "--theory examines the paper's own schemes; leave out --theory or --run"
         )
     if theory:
-        from posrec.encodings.theory import statements
-
-        worked = statements(max_length, dimensions)
-        show(
-            [asdict(statement) for statement in worked],
-            statements_table(worked),
-            as_json,
-        )
+        checked = statements(max_length, dimensions)
+        figures = [asdict(statement) for statement in checked]
+        show(figures, statements_table(checked), as_json)
     else:
         with TerminalProgress() as progress:
             rows = examine(max_length, dimensions, trained, progress)
-        show(
-            {row.label: row_as_json(row) for row in rows},
-            encodings_table(rows),
-            as_json,
-        )
+        by_label = {row.label: row_as_json(row) for row in rows}
+        show(by_label, encodings_table(rows), as_json)
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, missing_figures
 
         with TerminalProgress() as progress:
             written = draw(plot, dimensions, trained, progress)
-        for line in filter(
-            None, [*(f"wrote {path}" for path in written), missing_figures(trained)]
-        ):
-            warn(line)  # stdout is the table's or the JSON's
+        # Standard output is for the table or the JSON.
+        for path in written:
+            warn(f"wrote {path}")
+        if missing := missing_figures(trained):
+            warn(missing)
 
 
 def compare(
@@ -149,24 +142,25 @@ def compare(
         say(f"Wrote {plural(len(data.test), 'test sample')} to {samples}.")
         if not (models or runs or files):
             return
-    trained = models.split(",") if models else []
-    options: dict[str, Any] = {
-        "runs": runs or [],
-        "scores": files,
-        "match_ids": match_ids,
-    }
     with TerminalProgress() as progress:
-        result = compare(data, trained, out, chosen, device, progress, **options)
+        result = compare(
+            data,
+            models.split(",") if models else [],
+            out,
+            chosen,
+            device,
+            progress,
+            runs=runs or [],
+            scores=files,
+            match_ids=match_ids,
+        )
     shown = result.pairs_with_best()
-    console.print(
-        metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n"
-    )
-    more = (
-        f", with all {len(result.pairs)} comparisons"
-        if len(result.pairs) > len(shown)
-        else ""
-    )
-    say(f"{result.conclusion()} The report is in {out}/report.html{more}.")
+    metrics = metrics_table(result.metrics, data.ceiling)
+    console.print(metrics, "", best_table(shown), sep="\n")
+    report = f"The report is in {out}/report.html"
+    if len(result.pairs) > len(shown):
+        report += f", with all {len(result.pairs)} comparisons"
+    say(f"{result.conclusion()} {report}.")
 
 
 def reproduce(
@@ -205,39 +199,27 @@ def reproduce(
     posrec reproduce all --data diginetica --out reproduction --engine ray --address 10.0.0.5:6379
     """
     from posrec.experiments.reproduce.report import introduction, verdict_counts
-    from posrec.experiments.reproduce.run import reproduce
+    from posrec.experiments.reproduce.run import make_plan, reproduce
     from posrec.io.executor import executor_of
 
+    sessions = quick_sessions if quick else None
+    plan = make_plan(experiment, data or [], out, seeds, sessions)
     with (
         executor_of(engine, address, workers) as executor,
         TerminalProgress() as progress,
     ):
-        sessions = quick_sessions if quick else None
         summary = reproduce(
-            experiment,
-            data or [],
-            out,
-            seeds,
-            device,
-            minutes,
-            sessions,
-            progress,
-            not no_report,
-            executor,
+            plan, out, device, minutes, progress, executor, with_report=not no_report
         )
     say("\n".join(introduction(summary)))
+    failures = f"the records with an error in {out}/jobs"
     if not no_report:
         say(verdict_counts(summary))
         say(f"The report is in {out}/report.md.")
+        failures = f"the end of {out}/report.md"
     if summary["failed"]:
-        where = (
-            f"the records with an error in {out}/jobs"
-            if no_report
-            else f"the end of {out}/report.md"
-        )
-        raise RunFailed(
-            f"{plural(len(summary['failed']), 'training')} failed: see {where}"
-        )
+        count = plural(len(summary["failed"]), "training")
+        raise RunFailed(f"{count} failed: see {failures}")
 
 
 def tune(
@@ -287,17 +269,16 @@ def tune(
             trials,
             out,
             fixed,
-            epochs,
-            device,
-            seed,
-            progress,
-            executor,
+            epochs=epochs,
+            device=device,
+            seed=seed,
+            progress=progress,
+            executor=executor,
         )
     by_default = "the defaults were not tried"
     if tuned.default_value is not None:
         by_default = f"{100 * tuned.default_value:.2f} with the default settings"
-    say(
-        f"{plural(tuned.trials, 'trial')}, {tuned.pruned} stopped early, {tuned.failed} failed. Best {tuned.metric} on "
-        f"validation: {100 * tuned.value:.2f} ({by_default}). Train with it:"
-    )
+    counts = f"{plural(tuned.trials, 'trial')}, {tuned.pruned} stopped early"
+    best = f"Best {tuned.metric} on validation: {100 * tuned.value:.2f} ({by_default})"
+    say(f"{counts}, {tuned.failed} failed. {best}. Train with it:")
     say(train_command(dataset, model, tuned, fixed, epochs))

@@ -40,20 +40,18 @@ def models(
     from posrec.training.settings import Settings
 
     if model is None:
-        show(
-            {name: spec.about for name, spec in MODELS.items()},
-            models_table(MODELS),
-            as_json,
-        )
+        descriptions = {name: spec.about for name, spec in MODELS.items()}
+        show(descriptions, models_table(MODELS), as_json)
         return
     spec = find_spec(model)
-    own = described_settings(spec.config())
+    settings = described_settings(spec.config())
     training = described_settings(Settings(**spec.settings)) if spec.is_trained else []
     figures = {
         name: {"default": default, "meaning": without_markdown(description)}
-        for name, default, description in (*own, *training)
+        for name, default, description in (*settings, *training)
     }
-    show(figures, settings_table(f"{model}: {spec.about}", own, training), as_json)
+    table = settings_table(f"{model}: {spec.about}", settings, training)
+    show(figures, table, as_json)
 
 
 def train(
@@ -103,34 +101,32 @@ def train(
     """
     from posrec.data.dataset import load
     from posrec.device import started_by_torchrun
-    from posrec.fitting.fit import fit_run, fit_together
+    from posrec.fitting.fit import fit_together, write_run
+    from posrec.fitting.job import FitOptions
 
     chosen = parse_pairs(settings or [])
-    options = {"protocol": protocol, "epochs": epochs, "seed": seed}
-    chosen.update({key: value for key, value in options.items() if value is not None})
+    named = {"protocol": protocol, "epochs": epochs, "seed": seed}
+    chosen |= {name: value for name, value in named.items() if value is not None}
     data = load(dataset)
-    fit = fit_together if started_by_torchrun() else fit_run
+    fit = fit_together if started_by_torchrun() else write_run
     with TerminalProgress() as progress:
-        found = fit(
-            data,
-            model,
-            out,
+        options = FitOptions(
             chosen,
             device,
+            progress,
             resume,
-            progress=progress,
-            track=track,
+            track,
             start_from=start_from,
             keep_items=keep_items,
             export=export,
         )
-    if found is None:
+        result = fit(data, model, out, options)
+    if result is None:
         return  # the first of several processes prints the result
-    run, evaluation = found
+    run, evaluation = result
     if evaluation.metrics:
-        console.print(
-            metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling)
-        )
+        metrics = {run.config["model"]: evaluation.metrics}
+        console.print(metrics_table(metrics, data.ceiling))
     say(f"The run is in {run.path}.")
 
 
@@ -162,16 +158,12 @@ def evaluate(
     data = load(dataset)
     with TerminalProgress() as progress:
         evaluation = evaluate_run(opened, data, device, progress, match_ids)
-    show(
-        evaluation.as_json(),
-        metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling),
-        as_json,
-    )
+    metrics = {opened.config["model"]: evaluation.metrics}
+    show(evaluation.as_json(), metrics_table(metrics, data.ceiling), as_json)
     if evaluation.of_lists and not as_json:
-        beyond = ", ".join(
-            f"{name} {value:.4g}" for name, value in evaluation.of_lists.items()
-        )
-        say(f"Of the lists: {beyond}.")
+        of_lists = evaluation.of_lists.items()
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in of_lists)
+        say(f"Of the lists: {figures}.")
 
 
 def doctor(as_json: Json = False) -> None:
@@ -181,5 +173,5 @@ def doctor(as_json: Json = False) -> None:
     """
     from posrec.doctor import diagnose
 
-    found = diagnose()
-    show(found, doctor_table(found), as_json)
+    diagnosis = diagnose()
+    show(diagnosis, doctor_table(diagnosis), as_json)

@@ -25,12 +25,16 @@ SETTINGS = {
 }
 # The shop has hundreds of clicks for each item, so there is little to learn by heart.
 OWN_SETTINGS = {"posrec-plus": {"item_dropout": 0.1, "repeat_dropout": 0.2}}
-SHOP = """An outdoor shop, simulated: 40,000 sessions over four weeks. The first click sets an intention, later clicks \
-drift, shoppers come back to what they saw. The log is {out}/clicks.csv, its items {out}/items.csv.
-"""
-FOUR_MODELS = """What is popular; nearest sessions (STAN); the paper's model (PosRec); and posrec-plus, which `posrec \
-train` uses unless you name another. The shop's process is known, and with it the best any recommender can reach.
-"""
+SHOP = (
+    "An outdoor shop, simulated: 40,000 sessions over four weeks. The first click sets an "
+    "intention, later clicks drift, shoppers come back to what they saw. The log is "
+    "{out}/clicks.csv, its items {out}/items.csv.\n"
+)
+FOUR_MODELS = (
+    "What is popular; nearest sessions (STAN); the paper's model (PosRec); and posrec-plus, "
+    "which `posrec train` uses unless you name another. The shop's process is known, and with "
+    "it the best any recommender can reach.\n"
+)
 WITH_THE_RUN = """What was just trained recommends, says why, and serves a page to try it on:
   posrec recommend {out}/comparison/posrec-plus SAN1-BLU-2 TEN5-BLK-2 -k 5 --explain
   posrec serve {out}/comparison/posrec-plus
@@ -47,22 +51,16 @@ def tour(out: Path, epochs: int | None, prepare_only: bool) -> None:
     heading("A shop's click log, prepared")
     say(SHOP.format(out=out))
     data = make_demo(out)
-    console.print(
-        account_table(data.manifest["steps"]),
-        "",
-        stats_table(stats(data)),
-        "",
-        sep="\n",
-    )
+    steps = account_table(data.manifest["steps"])
+    console.print(steps, "", stats_table(stats(data)), "", sep="\n")
     if not prepare_only:
         heading("Four models, and the best that is possible")
         say(FOUR_MODELS)
         show_models(data, out, {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]})
     heading("Next")
-    say(
-        ("" if prepare_only else f"{WITH_THE_RUN}\n").format(out=out)
-        + BY_HAND.format(out=out)
-    )
+    if not prepare_only:
+        say(WITH_THE_RUN.format(out=out))
+    say(BY_HAND.format(out=out))
 
 
 def show_models(data: PreparedDataset, out: Path, settings: dict[str, object]) -> None:

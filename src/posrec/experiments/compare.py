@@ -1,17 +1,14 @@
 """Models, runs and other systems on the same test samples: ranked alike, tested in pairs."""
 
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import combinations, groupby
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import groups_of_samples, metrics_by_group
@@ -26,16 +23,17 @@ from posrec.evaluation.significance import (
 )
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
-from posrec.fitting.fit import fit_run
+from posrec.fitting.fit import train_and_score
+from posrec.fitting.job import FitOptions, configs_of
 from posrec.io import RUN, write_json, write_text
-from posrec.models.registry import ModelSpec, find_spec, short_name, with_own_encoding
+from posrec.models.registry import ModelSpec, find_spec, short_name
 from posrec.progress import Progress, default_progress
-from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
     import polars as pl
 
 TESTED = (("recall", 20), ("mrr", 20))
+Breakdown = dict[str, dict[str, dict[str, float]]]  # metrics by model and group
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,15 @@ class PairedTest:
         return "< 0.001" if self.corrected < 0.001 else f"{self.corrected:.3f}"
 
     @property
+    def is_shown(self) -> bool:
+        return self.corrected < LEVEL
+
+    @property
     def verdict(self) -> str:
-        if self.corrected >= LEVEL:
+        if not self.is_shown:
             return "no difference shown"
-        return (
-            f"{self.first if self.comparison.difference > 0 else self.second} is better"
-        )
+        better = self.first if self.comparison.difference > 0 else self.second
+        return f"{better} is better"
 
     def exchanged(self) -> "PairedTest":
         """The same test with the second model first."""
@@ -73,62 +74,49 @@ class PairedTest:
 
 @dataclass(frozen=True, repr=False)
 class ComparisonResult:
-    """What `compare` found.
-
-    Attributes:
-        metrics: the metrics by model.
-        pairs: the paired test of every two models and metric.
-        lengths: metrics by model and by length of the session.
-        repeats: metrics by model and by the position of the first click on an item seen before.
-        popularity: metrics by model and by how often the target was clicked in training.
-    """
+    """What `compare` found: metrics by model, paired tests, and metrics by groups of samples."""
 
     metrics: dict[str, dict[str, float]]
-    pairs: list[PairedTest]
-    lengths: dict[str, dict[str, dict[str, float]]]
-    repeats: dict[str, dict[str, dict[str, float]]]
-    popularity: dict[str, dict[str, dict[str, float]]]
+    pairs: list[PairedTest]  # of every two models, in each metric
+    lengths: Breakdown  # by the length of the session
+    repeats: Breakdown  # by the position of the first click on an item seen before
+    popularity: Breakdown  # by how often the target was clicked in training
 
     def __repr__(self) -> str:
-        name = "{}@{}".format(*TESTED[0])
-        figures = ", ".join(
-            f"{model} {100 * metrics[name]:.2f}"
+        recalls = [
+            f"{model} {100 * metrics['recall@20']:.2f}"
             for model, metrics in self.metrics.items()
-        )
-        return f"ComparisonResult({name}: {figures})"
+        ]
+        return f"ComparisonResult(recall@20: {', '.join(recalls)})"
+
+    def tests_of_best(self) -> dict[str, list[PairedTest]]:
+        """By metric, the tests of the best model, put first, against all others."""
+        tests: dict[str, list[PairedTest]] = {}
+        for pair in self.pairs:
+            metric = pair.metric
+            best = max(self.metrics, key=lambda model: self.metrics[model][metric])
+            if pair.first == best:
+                tests.setdefault(metric, []).append(pair)
+            elif pair.second == best:
+                tests.setdefault(metric, []).append(pair.exchanged())
+        return tests
 
     def pairs_with_best(self) -> list[PairedTest]:
-        """For each metric, the tests of the best model, which stands first, against all others."""
-        with_best = []
-        for metric in dict.fromkeys(pair.metric for pair in self.pairs):
-            best = max(self.metrics, key=lambda model: self.metrics[model][metric])
-            of_best = [
-                one
-                for one in self.pairs
-                if one.metric == metric and best in (one.first, one.second)
-            ]
-            with_best += [
-                one if one.first == best else one.exchanged() for one in of_best
-            ]
-        return with_best
+        return [test for tests in self.tests_of_best().values() for test in tests]
 
     def conclusion(self) -> str:
-        """Which model is best in each metric, and over which others that is more than chance."""
+        """Which model is best in each metric, and than which others that is shown."""
         sentences = []
-        for metric, tests in groupby(
-            self.pairs_with_best(), key=lambda pair: pair.metric
-        ):
-            others: dict[bool, list[str]] = {True: [], False: []}
-            for test in tests:
-                best = test.first
-                others[test.corrected < LEVEL].append(test.second)
-            words = {True: "better than", False: "not shown to differ from"}
-            parts = [
-                f"{words[shown]} {', '.join(names)}"
-                for shown, names in others.items()
-                if names
-            ]
-            sentences.append(f"By {metric}, {best} is {', and '.join(parts)}.")
+        for metric, tests in self.tests_of_best().items():
+            worse = [test.second for test in tests if test.is_shown]
+            unclear = [test.second for test in tests if not test.is_shown]
+            findings = []
+            if worse:
+                findings.append(f"better than {', '.join(worse)}")
+            if unclear:
+                findings.append(f"not shown to differ from {', '.join(unclear)}")
+            best = tests[0].first
+            sentences.append(f"By {metric}, {best} is {', and '.join(findings)}.")
         return " ".join(sentences)
 
     def to_frame(self) -> "pl.DataFrame":
@@ -144,16 +132,11 @@ class ComparisonResult:
         import polars as pl
 
         rows = []
-        for one in self.pairs:
-            tested = one.comparison
-            pair = {"first": one.first, "second": one.second, "metric": one.metric}
-            test = {
-                "difference": tested.difference,
-                "low": tested.low,
-                "high": tested.high,
-                "p": one.corrected,
-            }
-            rows.append({**pair, **test, "verdict": one.verdict})
+        for pair in self.pairs:
+            row = {"first": pair.first, "second": pair.second, "metric": pair.metric}
+            for name in ("difference", "low", "high"):
+                row[name] = getattr(pair.comparison, name)
+            rows.append({**row, "p": pair.corrected, "verdict": pair.verdict})
         return pl.DataFrame(rows)
 
 
@@ -164,261 +147,242 @@ def compare(
     settings: dict[str, Any] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    *,
     own_settings: Mapping[str, dict[str, Any]] | None = None,
     runs: Sequence[str | Path] = (),
     scores: Mapping[str, str | Path] | None = None,
     match_ids: bool = False,
 ) -> ComparisonResult:
-    """Rank the test samples of one dataset with each of several models, finished runs and other
-    systems, and test which differences are real. There must be at least two of them in all.
+    """Rank the test samples of a dataset with models, finished runs and other systems, at least two
+    in all, and test which differences are real.
 
     Args:
-        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        data, device, progress: as for `posrec.fit`.
         models: models to train: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
-        out: the folder to write a run for each model, `comparison.json` and `report.html` into; without it nothing is
-            kept on disk.
+        out: the folder to write a run for each model, `comparison.json` and `report.html` into;
+            without it nothing is kept on disk.
         settings: settings of every trained model and of its training.
-        device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         own_settings: settings of single models by name, on top of `settings`.
-        runs: folders of finished runs, which are not trained again; tables name them by their folder.
-        scores: files with the scores of other systems by the names of these (docs/training.md).
+        runs: folders of finished runs; tables name them by their folder.
+        scores: files with the scores of other systems, by name (docs/training.md).
         match_ids: allow runs with other items than the dataset, which are matched by id.
 
     Returns:
         The metrics of each and the paired tests.
 
     Raises:
-        InputError: if a model or a setting is not known, two have the same name, there is no test part, or a run or
-            scores are not of the dataset's items or test samples.
+        InputError: if a model or a setting is not known, two have the same name, or there is no
+            test part; if a run or scores are not of its items or samples.
 
     Example::
 
-        found = posrec.compare(data, models=["posrec", "stan", "pop"])
+        found = posrec.compare(data, models=["posrec", "stan", "pop"], runs=["runs/first"])
         found.to_frame(), found.pairs_to_frame()
-        posrec.compare(data, models=["stan"], runs=["runs/first"], scores={"other": "scores.parquet"})
     """
-    names = [short_name(model) for model in models]
-    scores = scores or {}
-    named_runs = names_of_runs([Path(run) for run in runs], [*names, *scores])
-    in_order = [*names, *named_runs, *scores]
-    if len(set(in_order)) < max(2, len(in_order)):
-        raise InputError(
-            f"a comparison needs at least two different names, and there is {', '.join(in_order) or 'none'}: name "
-            "models to train (--models posrec,pop), finished runs (--runs RUN) or scores of another system (--scores "
-            "NAME=FILE)"
-        )
+    candidates = Candidates.named(models, runs, scores or {})
     data.require_test_part()
-    of_model: dict[str, dict[str, Any]] = {}
-    for name, spec in zip(names, map(find_spec, models), strict=True):
-        of_model[name] = (
-            {**(settings or {}), **(own_settings or {}).get(name, {})}
-            if spec.is_trained
-            else {}
-        )
-        refuse_bad_settings(name, spec, of_model[name])  # before any model is trained
-    progress = progress or default_progress()
-    evaluations: dict[str, Evaluation] = {}
-    with (
-        nullcontext(out)
-        if out is not None
-        else tempfile.TemporaryDirectory(prefix="posrec-") as opened
-    ):
-        folder = Path(opened)
-        for name in names:
-            if (folder / name / RUN).exists():
-                raise InputError(
-                    f"{folder} has a run of {name} from an earlier comparison; name another folder with --out, or "
-                    f"compare that run with --runs {folder / name}"
-                )
-        for name, run in named_runs.items():
-            evaluations[name] = evaluate_finished(
-                run, data, device, progress, match_ids
-            )
-        for name, file in scores.items():
-            from posrec.experiments.other_system import (
-                rank_scores,
-            )  # polars: a machine that only trains may lack it
-
-            evaluations[name] = rank_scores(Path(file), data, progress)
-        for name, model in zip(names, models, strict=True):
-            progress.message(
-                f"{name} is trained:"
-                if find_spec(model).is_trained
-                else f"{name} counts the sessions"
-            )
-            options: dict[str, Any] = {
-                "progress": progress,
-                "resumable": out is not None,
-                "export": False,
-            }
-            _, evaluations[name] = fit_run(
-                data, model, folder / name, of_model[name], device, **options
-            )
-        result = compare_rankings({name: evaluations[name] for name in in_order}, data)
-        if out is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            measured_on = {
-                "dataset": data.fingerprint,
-                "samples": len(data.test),
-                "ranking": RANKING,
-            }
-            write_json(folder / "comparison.json", {**measured_on, **asdict(result)})
-            command = command_line(data, names, runs, scores, settings or {})
-            write_text(
-                folder / "report.html", html_report(result, data, command, of_model)
-            )
+    settings = settings or {}
+    model_settings = settings_by_model(candidates, settings, own_settings or {})
+    options = FitOptions(device=device, progress=progress or default_progress())
+    folder = None if out is None else Path(out)
+    evaluations = rank_all(candidates, data, model_settings, options, folder, match_ids)
+    result = compare_rankings(evaluations, data)
+    if folder is not None:
+        command = command_line(candidates, data, settings)
+        write_comparison(folder, result, data, command, model_settings)
     return result
 
 
-def command_line(
-    data: PreparedDataset,
-    models: Sequence[str],
-    runs: Sequence[str | Path],
-    scores: Mapping[str, str | Path],
+@dataclass(frozen=True)
+class Candidates:
+    """What is compared, by name: models to train, runs, and files of scores."""
+
+    models: Mapping[str, str | ModelSpec]
+    runs: Mapping[str, str | Path]
+    scores: Mapping[str, str | Path]
+
+    @classmethod
+    def named(
+        cls,
+        models: Sequence[str | ModelSpec],
+        runs: Sequence[str | Path],
+        scores: Mapping[str, str | Path],
+    ) -> "Candidates":
+        """A run is named by its folder, or by its path where that name is taken."""
+        model_names = [short_name(model) for model in models]
+        folder_names = [Path(run).absolute().name for run in runs]
+        count = Counter([*folder_names, *model_names, *scores])
+        run_names = [
+            name if count[name] == 1 else str(run)
+            for name, run in zip(folder_names, runs, strict=True)
+        ]
+        names = [*model_names, *dict.fromkeys(run_names), *scores]
+        if len(set(names)) < max(2, len(names)):
+            raise InputError(
+                "a comparison needs at least two different names, and there is "
+                f"{', '.join(names) or 'none'}: name models to train (--models posrec,pop), "
+                "finished runs (--runs RUN) or scores of another system (--scores NAME=FILE)"
+            )
+        by_name = dict(zip(model_names, models, strict=True))
+        return cls(by_name, dict(zip(run_names, runs, strict=True)), scores)
+
+
+def settings_by_model(
+    candidates: Candidates,
     settings: Mapping[str, Any],
+    own_settings: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Checked before any is trained; a model that counts has none."""
+    by_model: dict[str, dict[str, Any]] = {}
+    for name, model in candidates.models.items():
+        spec = find_spec(model)
+        chosen = {**settings, **own_settings.get(name, {})} if spec.is_trained else {}
+        try:
+            configs_of(spec, chosen)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+        by_model[name] = chosen
+    return by_model
+
+
+def rank_all(
+    candidates: Candidates,
+    data: PreparedDataset,
+    settings: Mapping[str, dict[str, Any]],
+    options: FitOptions,
+    folder: Path | None,
+    match_ids: bool,
+) -> dict[str, Evaluation]:
+    """Rank the test samples with each candidate; the training of models comes last."""
+    progress = options.progress
+    for name in candidates.models:
+        if folder is not None and (folder / name / RUN).exists():
+            raise InputError(
+                f"{folder} has a run of {name} from an earlier comparison; name another folder "
+                f"with --out, or compare that run with --runs {folder / name}"
+            )
+    ranked = {}
+    for name, run in candidates.runs.items():
+        ranked[name] = evaluate_finished(
+            Path(run), data, options.device, progress, match_ids
+        )
+    for name, file in candidates.scores.items():
+        # This imports polars, which a machine that only trains may lack.
+        from posrec.experiments.other_system import rank_scores
+
+        ranked[name] = rank_scores(Path(file), data, progress)
+    for name, model in candidates.models.items():
+        if find_spec(model).is_trained:
+            progress.message(f"{name} is trained:")
+        else:
+            progress.message(f"{name} counts the sessions")
+        out = None if folder is None else folder / name
+        model_options = replace(options, settings=settings[name])
+        ranked[name] = train_and_score(data, model, model_options, out)
+    in_order = [*candidates.models, *candidates.runs, *candidates.scores]
+    return {name: ranked[name] for name in in_order}
+
+
+def command_line(
+    candidates: Candidates, data: PreparedDataset, settings: Mapping[str, Any]
 ) -> str:
     """The command that makes the same comparison, for the report."""
-    options = [("--models", ",".join(models))] if models else []
-    options += [("--runs", str(run)) for run in runs]
-    options += [("--scores", f"{name}={file}") for name, file in scores.items()]
-    options += [("--set", f"{name}={value}") for name, value in settings.items()]
-    return shlex.join(
-        [
-            "posrec",
-            "compare",
-            str(data.path),
-            *(word for option in options for word in option),
-        ]
-    )
-
-
-def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]:
-    """Runs by the names of their folders, or by their paths where a name is taken."""
-    short = [run.absolute().name for run in runs]
-    counts = Counter([*short, *taken])
-    return {
-        name if counts[name] == 1 else str(run): run
-        for name, run in zip(short, runs, strict=True)
-    }
-
-
-def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:
-    try:
-        split_settings(
-            with_own_encoding(settings), spec.config(), Settings(**spec.settings)
-        )[1].check()
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+    words = ["posrec", "compare", str(data.path)]
+    if candidates.models:
+        words += ["--models", ",".join(candidates.models)]
+    for run in candidates.runs.values():
+        words += ["--runs", str(run)]
+    for name, file in candidates.scores.items():
+        words += ["--scores", f"{name}={file}"]
+    for name, value in settings.items():
+        words += ["--set", f"{name}={value}"]
+    return shlex.join(words)
 
 
 def compare_rankings(
     evaluations: dict[str, Evaluation], data: PreparedDataset
 ) -> ComparisonResult:
-    """The metrics, paired tests and breakdowns of several rankings of the test samples."""
-    for name, one in evaluations.items():
-        if (one.dataset, len(one.ranks)) != (data.fingerprint, len(data.test)):
+    for name, evaluation in evaluations.items():
+        measured_on = (evaluation.dataset, len(evaluation.ranks))
+        if measured_on != (data.fingerprint, len(data.test)):
+            samples = plural(len(evaluation.ranks), "test sample")
             raise InputError(
-                f"{name} was measured on {plural(len(one.ranks), 'test sample')} of dataset {one.dataset[:12]}, and "
-                f"{data.path} has {len(data.test):,} and is dataset {data.fingerprint[:12]}: figures of different "
-                "samples do not compare"
+                f"{name} was measured on {samples} of dataset {evaluation.dataset[:12]}, and "
+                f"{data.path} has {len(data.test):,} and is dataset {data.fingerprint[:12]}: "
+                "figures of different samples do not compare"
             )
     sessions = session_of_samples(data.test)
     tests: list[tuple[str, str, str, Comparison]] = []
     for first, second in combinations(evaluations, 2):
         for metric, k in TESTED:
-            ours, theirs = (
-                gains(evaluations[name].ranks, metric, k) for name in (first, second)
-            )
-            tests.append(
-                (first, second, f"{metric}@{k}", compare_paired(ours, theirs, sessions))
-            )
+            first_gains = gains(evaluations[first].ranks, metric, k)
+            second_gains = gains(evaluations[second].ranks, metric, k)
+            comparison = compare_paired(first_gains, second_gains, sessions)
+            tests.append((first, second, f"{metric}@{k}", comparison))
     corrected = holm([comparison.p for *_, comparison in tests])
     pairs = [PairedTest(*test, p) for test, p in zip(tests, corrected, strict=True)]
-    breakdowns = {
-        kind: {
-            name: metrics_by_group(one.ranks, groups)
-            for name, one in evaluations.items()
+    breakdowns: dict[str, Breakdown] = {}
+    for kind, groups in groups_of_samples(data.test, data.train).items():
+        breakdowns[kind] = {
+            name: metrics_by_group(evaluation.ranks, groups)
+            for name, evaluation in evaluations.items()
         }
-        for kind, groups in groups_of_samples(data.test, data.train).items()
-    }
-    return ComparisonResult(
-        {name: one.metrics for name, one in evaluations.items()}, pairs, **breakdowns
-    )
+    metrics = {name: evaluation.metrics for name, evaluation in evaluations.items()}
+    return ComparisonResult(metrics, pairs, **breakdowns)
 
 
-def html_report(
+def write_comparison(
+    folder: Path,
     result: ComparisonResult,
     data: PreparedDataset,
     command: str,
     settings: Mapping[str, dict[str, Any]],
-) -> str:
-    """One HTML file that needs nothing else. `command` makes the comparison again."""
-    names = next(iter(result.metrics.values()))
-    # More popular recommendations are not better ones, so no popularity is marked as the best.
-    marked = [name for name in names if not name.startswith("popularity")]
-    best = {name: max(one[name] for one in result.metrics.values()) for name in marked}
-    breakdowns = [
-        ("By length of the session", result.lengths, "clicks before the target"),
-        (
-            "By popularity of the item",
-            result.popularity,
-            "clicks on the target in training",
-        ),
-        (
-            "By where the first repeat stands",
-            result.repeats,
-            "position of the first click on an item seen before",
-        ),
-    ]
-    figures = [
-        (heading, breakdown_figures(groups, label))
-        for heading, groups, label in breakdowns
-    ]
-    return render(
+) -> None:
+    content = {
+        "dataset": data.fingerprint,
+        "samples": len(data.test),
+        "ranking": RANKING,
+        **asdict(result),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "comparison.json", content)
+    report = render(
         "compare.html.j2",
         result=result,
         data=data,
-        best=best,
-        figures=figures,
+        figures=breakdown_figures,
         command=command,
         settings=settings,
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
+    write_text(folder / "report.html", report)
 
 
-def breakdown_figures(
-    groups: dict[str, dict[str, dict[str, float]]], label: str
-) -> list[Any]:
+def breakdown_figures(groups: Breakdown, label: str) -> list[Any]:
     """A figure for each metric, a line for each model; bars show the samples of each group.
 
     The background stays transparent: the report inverts the colours where the page is dark.
     """
-    names = list(
-        dict.fromkeys(name for by_group in groups.values() for name in by_group)
-    )
-    samples = next(iter(groups.values()))
-    counts = [samples.get(name, {}).get("samples", 0) for name in names]
+    first_model = next(iter(groups.values()))  # all have the same groups
+    names = list(first_model)
+    counts = [group["samples"] for group in first_model.values()]
     figures = []
     for metric in ("recall@20", "mrr@20"):
         figure, panel = new_figure(1, 1, (5, 3.2))
-        shares = panel.twinx()
-        shares.bar(range(len(names)), counts, color="lightgrey")
-        shares.set_yticks([])
-        shares.set_ylabel("samples (bars)")
-        panel.set_zorder(shares.get_zorder() + 1)
+        bars = panel.twinx()
+        bars.bar(range(len(names)), counts, color="lightgrey")
+        bars.set_yticks([])
+        bars.set_ylabel("samples (bars)")
+        panel.set_zorder(bars.get_zorder() + 1)
         for model, by_group in groups.items():
-            values = [
-                100 * by_group[name][metric] if name in by_group else float("nan")
-                for name in names
-            ]
+            values = [100 * group[metric] for group in by_group.values()]
             panel.plot(range(len(names)), values, marker="o", label=model)
         panel.set_xticks(range(len(names)), names)
         panel.set_xlabel(label)
         panel.set_title(f"{metric}, %")
         panel.set_ylim(bottom=0)
         panel.legend(frameon=False)
-        for ground in (figure.patch, panel.patch, shares.patch):
-            ground.set_visible(False)
+        for background in (figure.patch, panel.patch, bars.patch):
+            background.set_visible(False)
         figures.append(svg(figure))
     return figures

@@ -39,32 +39,29 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
     reader, config = open_finished(run)
     name = config.get("encoding")
     if name not in LEARNED:
-        problem = (
-            "names no encoding"
-            if name is None
-            else f"has encoding {name!r}, which has no learned table"
-        )
+        problem = f"has encoding {name!r}, which has no learned table"
+        if name is None:
+            problem = "names no encoding"
         raise InputError(f"{run / RUN} {problem}; learned are: {' '.join(LEARNED)}")
-    tables = encoding_tables(reader.tensors(WEIGHTS)[0])
-    path = run / WEIGHTS
+    weights, _ = reader.tensors(WEIGHTS)
+    tables = encoding_tables(weights)
     if len(tables) != 1:
-        raise InputError(
-            f"{path}: it must hold one weight `encoding.table`, found {list(tables) or 'none'}"
+        problem = (
+            f"it must hold one weight `encoding.table`, found {list(tables) or 'none'}"
         )
+        raise InputError(f"{run / WEIGHTS}: {problem}")
     ((weight, table),) = tables.items()
-    if table.dim() != 2 or table.shape[0] < 2 or table.shape[1] < 2:
-        raise InputError(
-            f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)"
-        )
-    if not torch.isfinite(table).all():
-        raise InputError(
-            f"{path}: {weight} holds values that are not finite; the training diverged"
-        )
+    problem = ""
+    if table.dim() != 2 or min(table.shape) < 2:
+        problem = f"has shape {tuple(table.shape)}, expected at least (2, 2)"
+    elif not torch.isfinite(table).all():
+        problem = "holds values that are not finite; the training diverged"
+    if problem:
+        raise InputError(f"{run / WEIGHTS}: {weight} {problem}")
     return TrainedEncoding(run, name, table)
 
 
 def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The learned tables of encodings among a model's weights."""
     return {
         name: tensor
         for name, tensor in weights.items()
@@ -90,27 +87,29 @@ def examine(
     """Examine every scheme up to max_length, then each trained run up to its table's rows."""
     progress = progress or SilentProgress()
     names = examined_names()
+    total = len(names) + len(trained)
     rows: list[EncodingRow] = []
     for name in names:
-        progress.update("Examining", len(rows), len(names) + len(trained), name)
+        progress.update("Examining", len(rows), total, name)
         rows.append(EncodingRow(name, name, analyse(name, max_length, d)))
-    for one in trained:
-        progress.update("Examining", len(rows), len(names) + len(trained), str(one.run))
-        rows.append(
-            EncodingRow(str(one.run), one.name, analyse(one.scheme, *one.table.shape))
-        )
+    for encoding in trained:
+        label = str(encoding.run)
+        progress.update("Examining", len(rows), total, label)
+        analysis = analyse(encoding.scheme, *encoding.table.shape)
+        rows.append(EncodingRow(label, encoding.name, analysis))
     return rows
 
 
 def as_json(row: EncodingRow) -> dict[str, Any]:
     analysis = row.analysis
+    paper = PAPER[row.encoding]
     return {
         "encoding": row.encoding,
         **verdicts(analysis),
         "linear_residual": analysis.linear.residual,
         "linear_trivial": analysis.linear.trivial,
-        "paper": asdict(PAPER[row.encoding]),
-        "differs": list(differences(analysis, PAPER[row.encoding])),
+        "paper": asdict(paper),
+        "differs": list(differences(analysis, paper)),
         "max_length": analysis.max_length,
         "d": analysis.d,
         "evidence": {name: asdict(analysis)[name] for name in EVIDENCE},

@@ -1,9 +1,8 @@
-"""Another system in a comparison: test samples written for it to score, and the ranks by its
-scores.
+"""Another system in a comparison: test samples written for it to score, and ranks by its scores.
 
 Samples are JSON lines as `posrec score` reads them. An id begins with the dataset's fingerprint, so
 that scores of other samples are never taken for these. The scores are rows of `session` (a sample's
-id), `item` and `score`, in the order of the samples: Parquet or JSON lines, read in parts. An item
+id), `item` and `score`, in the order of the samples: Parquet or JSON lines, read in chunks. An item
 that is not listed for a sample has a score of minus infinity.
 """
 
@@ -40,26 +39,24 @@ def sample_id(data: PreparedDataset, number: int) -> str:
 
 
 def write_samples(data: PreparedDataset, path: Path) -> None:
-    """Write every test sample as a line: its id, and the clicks before its target."""
     data.require_test_part()
-    if path.suffix != ".jsonl" or path.exists():
-        reason = (
-            "exists already; name another file, or remove it"
-            if path.exists()
-            else "the name must end in .jsonl"
+    if path.exists():
+        raise InputError(
+            f"--samples {path}: exists already; name another file, or remove it"
         )
-        raise InputError(f"--samples {path}: {reason}")
+    if path.suffix != ".jsonl":
+        raise InputError(f"--samples {path}: the name must end in .jsonl")
     session, target = data.test.locate(torch.arange(len(data.test)))
-    places = zip(data.test.offsets[session].tolist(), target.tolist(), strict=True)
+    begins = data.test.offsets[session].tolist()
     clicks = [data.vocabulary.ids[item - 1] for item in data.test.items.tolist()]
     with whole_file(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        for number, (begin, end) in enumerate(places, start=1):
+        bounds = zip(begins, target.tolist(), strict=True)
+        for number, (begin, end) in enumerate(bounds, start=1):
             sample = {"id": sample_id(data, number), "session": clicks[begin:end]}
             file.write(json.dumps(sample, ensure_ascii=False) + "\n")
 
 
 def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evaluation:
-    """Rank the items of the dataset by the scores in a file, for every test sample."""
     rows = ScoreRows(path, data)
     items = data.recommendable_items
 
@@ -71,11 +68,10 @@ def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evalua
         sample, item, score = (column.to_torch() for column in rows.before(end))
         scores = torch.full((len(ids), items), -math.inf, dtype=torch.float64)
         scores[sample - first, item] = score
-        values, columns = top(scores, k)
         _, target = samples.locate(ids)
-        return ranks_of(scores, samples.items[target].long()), torch.where(
-            values > -math.inf, columns + 1, 0
-        )
+        ranks = ranks_of(scores, samples.items[target].long())
+        values, columns = top(scores, k)
+        return ranks, torch.where(values > -math.inf, columns + 1, 0)
 
     clicks = torch.bincount(data.train.items.long(), minlength=items + 1)
     outcome = evaluate(None, data.test, items, 1, clicks, progress, rank)
@@ -86,7 +82,8 @@ def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evalua
     if rows.unknown:
         count = plural(rows.read, "row")
         progress.message(
-            f"{path}: {rows.unknown:,} of {count} are of items that {data.path} does not rank; left out"
+            f"{path}: {rows.unknown:,} of {count} are of items that {data.path} does not rank; "
+            "left out"
         )
     assert outcome.top is not None
     if missing := int((outcome.top[:, 0] == 0).sum()):
@@ -105,13 +102,14 @@ class ScoreRows:
         self.data = data
         self.read = 0
         self.unknown = 0
-        self.latest = 0
+        self.latest_sample = 0
         self.items = pl.Enum(data.vocabulary.ids[: data.recommendable_items])
-        self.parts = (
-            self.checked(part)
+        self.chunks = (
+            self.checked(chunk)
             for file in find_files(path)
-            for part in self.frames(file)
+            for chunk in self.frames(file)
         )
+        # Rows that were read and are of later samples than those asked for.
         self.rest = pl.DataFrame(
             schema={"sample": pl.Int64, "item": pl.Int64, "score": pl.Float64}
         )
@@ -119,9 +117,10 @@ class ScoreRows:
     def before(self, end: int) -> pl.DataFrame:
         """The rows, not taken yet, of samples before `end`: sample and item, from 0, and score."""
         while self.rest.is_empty() or self.rest["sample"][-1] < end:
-            if (part := next(self.parts, None)) is None:
+            chunk = next(self.chunks, None)
+            if chunk is None:
                 break
-            self.rest = pl.concat([self.rest, part])
+            self.rest = pl.concat([self.rest, chunk])
         count = self.rest["sample"].search_sorted(end)
         taken = self.rest[:count]
         self.rest = self.rest[count:]
@@ -138,18 +137,7 @@ class ScoreRows:
         try:
             if is_parquet(Path(file.name)):
                 with open_parquet(file) as frame:
-                    names = frame.collect_schema().names()
-                    if missing := [name for name in COLUMNS if name not in names]:
-                        raise InputError(
-                            f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}"
-                        )
-                    columns = frame.select(
-                        pl.col(name).cast(kind, strict=False)
-                        for name, kind in COLUMNS.items()
-                    )
-                    yield from columns.collect_batches(
-                        chunk_size=ROWS_AT_A_TIME, maintain_order=True
-                    )
+                    yield from parquet_chunks(file, frame)
             else:
                 for block in blocks([file], SilentProgress()):
                     yield pl.read_ndjson(BytesIO(block.data), schema=COLUMNS)
@@ -158,43 +146,58 @@ class ScoreRows:
                 f"{file}, after row {self.read}: can't be read ({first_line(error)})"
             ) from None
 
-    def checked(self, part: pl.DataFrame) -> pl.DataFrame:
-        """The part with numbers in place of ids, without items that are not ranked."""
+    def checked(self, chunk: pl.DataFrame) -> pl.DataFrame:
+        """The chunk with numbers in place of ids, without items that are not ranked."""
         begin = f"{self.data.fingerprint[:12]}-"
-        number = pl.col("session").str.strip_prefix(begin).cast(pl.Int64, strict=False)
-        is_sample = pl.col("session").str.starts_with(begin) & number.is_between(
-            1, len(self.data.test)
-        )
-        rows = part.select(
+        session = pl.col("session")
+        number = session.str.strip_prefix(begin).cast(pl.Int64, strict=False)
+        is_number = number.is_between(1, len(self.data.test))
+        is_sample = session.str.starts_with(begin) & is_number
+        item = pl.col("item").cast(self.items, strict=False)
+        rows = chunk.select(
             "session",
             sample=pl.when(is_sample).then(number - 1),
-            item=pl.col("item")
-            .cast(self.items, strict=False)
-            .to_physical()
-            .cast(pl.Int64),
+            item=item.to_physical().cast(pl.Int64),
             score=pl.col("score").fill_nan(None),
         )
-        is_late = pl.col("sample") < pl.col("sample").shift(fill_value=self.latest)
-        is_bad = pl.col("sample").is_null() | pl.col("score").is_null() | is_late
+        sample = pl.col("sample")
+        is_late = sample < sample.shift(fill_value=self.latest_sample)
+        is_bad = sample.is_null() | pl.col("score").is_null() | is_late
         bad = rows.with_row_index("row", self.read + 1).filter(is_bad)
         if len(bad):
-            raise InputError(
-                f"{self.path}, row {bad['row'][0]}: {self.fault(bad.row(0, named=True))}"
-            )
+            fault = self.fault(bad.row(0, named=True))
+            raise InputError(f"{self.path}, row {bad['row'][0]}: {fault}")
         self.read += len(rows)
-        self.latest = rows["sample"][-1] if len(rows) else self.latest
-        known = rows.filter(pl.col("item").is_not_null())
-        self.unknown += len(rows) - len(known)
-        return known.select("sample", "item", "score")
+        if len(rows):
+            self.latest_sample = rows["sample"][-1]
+        ranked = rows.filter(pl.col("item").is_not_null())
+        self.unknown += len(rows) - len(ranked)
+        return ranked.select("sample", "item", "score")
 
     def fault(self, row: dict[str, Any]) -> str:
+        session = row["session"]
         if row["sample"] is None:
-            first = sample_id(self.data, 1)
-            last = sample_id(self.data, len(self.data.test))
+            data = self.data
+            first = sample_id(data, 1)
+            last = sample_id(data, len(data.test))
             return (
-                f"session {row['session']!r} is not a test sample of {self.data.path}, whose samples are {first} to "
-                f"{last}; score those that posrec compare {self.data.path} --samples FILE writes"
+                f"session {session!r} is not a test sample of {data.path}, whose samples are "
+                f"{first} to {last}; score those that posrec compare {data.path} --samples FILE "
+                "writes"
             )
         if row["score"] is None:
             return "the score must be a number"
-        return f"its session {row['session']!r} follows a later one; sort the rows by session"
+        return f"its session {session!r} follows a later one; sort the rows by session"
+
+
+def parquet_chunks(file: File, frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    names = frame.collect_schema().names()
+    for name in COLUMNS:
+        if name not in names:
+            raise InputError(
+                f"{file} has no column {name!r}; it needs {', '.join(COLUMNS)}"
+            )
+    columns = [pl.col(name).cast(kind, strict=False) for name, kind in COLUMNS.items()]
+    yield from frame.select(columns).collect_batches(
+        chunk_size=ROWS_AT_A_TIME, maintain_order=True
+    )

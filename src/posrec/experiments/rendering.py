@@ -15,23 +15,21 @@ def render(template: str, **values: Any) -> str:
     """A report from a template in templates/."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("posrec.experiments")
-    page = Environment(
-        loader=loader,
-        autoescape=True,
+    environment = Environment(
+        loader=PackageLoader("posrec.experiments"),
+        autoescape=".html" in template,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return page.get_template(template).render(**values)
+    return environment.get_template(template).render(**values)
 
 
 def new_figure(
     rows: int, columns: int, size: tuple[float, float], widths: list[int] | None = None
 ) -> tuple[Any, Any]:
-    from matplotlib.figure import (
-        Figure,
-    )  # not pyplot: no window system, no global state
+    # Not pyplot: no window system, no global state.
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, width_ratios=widths)
@@ -42,7 +40,8 @@ def svg(figure: Any) -> Any:
     import matplotlib
     from markupsafe import Markup
 
-    text = io.StringIO()
+    file = io.StringIO()
     with matplotlib.rc_context(SVG):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return Markup(text.getvalue()[text.getvalue().index("<svg") :])
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    document = file.getvalue()
+    return Markup(document[document.index("<svg") :])

@@ -12,6 +12,7 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.evaluate import evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
+from posrec.io import FolderReader
 from posrec.models.base import Model, SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS
@@ -48,9 +49,8 @@ def evaluate(
     ['recall@5', 'recall@10']
     """
     check_evaluable(recommender.run, data)
-    return rank_test_part(
-        recommender.model, data, recommender.device, progress or default_progress()
-    )
+    progress = progress or default_progress()
+    return rank_test_part(recommender.model, data, recommender.device, progress)
 
 
 def evaluate_run(
@@ -65,13 +65,13 @@ def evaluate_run(
     With `match_ids` the dataset may have other items, as a later one of the same shop: they are
     matched by id, a target that the run does not know is a miss, and nothing is written.
     """
-    chosen = choose_device(device)
+    torch_device = choose_device(device)
     progress = progress or default_progress()
     check_evaluable(run, data, match_ids)
-    model = run.model.to(chosen)
+    model = run.model.to(torch_device)
     if match_ids:
-        return evaluate_matched(run, data, chosen, progress)
-    outcome = rank_test_part(model, data, chosen, progress)
+        return evaluate_matched(run, data, torch_device, progress)
+    outcome = rank_test_part(model, data, torch_device, progress)
     write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
@@ -83,29 +83,16 @@ def evaluate_finished(
     progress: Progress,
     match_ids: bool = False,
 ) -> Evaluation:
-    """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are
-    used if they are those of the same test samples."""
+    """As `evaluate_run`, for the run in a folder, in which nothing is written."""
     reader, config = open_finished(path)
-    metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
-    if [metrics.get(name) for name in ("dataset", "samples", "ranking")] == [
-        data.fingerprint,
-        len(data.test),
-        RANKING,
-    ]:
-        ranks = torch.from_numpy(reader.array(RANKS))
-        lengths = data.test.clicks_before(torch.arange(len(data.test)))
-        others = {
-            name: value
-            for name, value in metrics.items()
-            if name.startswith(("coverage", "popularity"))
-        }
-        return Evaluation(
-            rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint
-        )
+    stored = stored_evaluation(reader, data)
+    if stored is not None:
+        return stored
     if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
         raise InputError(
-            f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
-            "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
+            f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} "
+            f"{data.path} --model FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its "
+            "ranks first"
         )
     progress.message(
         f"{path} has no stored ranks of the test samples of {data.path}; its model ranks them"
@@ -116,35 +103,52 @@ def evaluate_finished(
     return evaluate(Recommender(run, device), data, progress)
 
 
+def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation | None:
+    """The evaluation that a run holds, if it is of the same test samples."""
+    if not (reader.has(METRICS) and reader.has(RANKS)):
+        return None
+    metrics = reader.json(METRICS)
+    measured_on = [metrics.get(name) for name in ("dataset", "samples", "ranking")]
+    if measured_on != [data.fingerprint, len(data.test), RANKING]:
+        return None
+    ranks = torch.from_numpy(reader.array(RANKS))
+    lengths = data.test.clicks_before(torch.arange(len(data.test)))
+    figures = rank_metrics(ranks)
+    for name, value in metrics.items():
+        if name.startswith(("coverage", "popularity")):
+            figures[name] = value
+    return Evaluation(figures, ranks, lengths, dataset=data.fingerprint)
+
+
 def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) -> None:
     data.require_test_part()
-    same_items = (
-        run.config.get("dataset") == data.fingerprint
-        or run.vocabulary.ids == data.vocabulary.ids
+    dataset = str(run.config.get("dataset"))
+    has_same_items = (
+        dataset == data.fingerprint or run.vocabulary.ids == data.vocabulary.ids
     )
-    if not (match_ids or same_items):
+    if not (match_ids or has_same_items):
         raise InputError(
-            f"{run.path} was trained on other items (dataset {str(run.config.get('dataset'))[:12]}) than {data.path} "
-            f"has (dataset {data.fingerprint[:12]}); evaluate it on its own dataset, or match the items by id with "
-            "--match-ids"
+            f"{run.path} was trained on other items (dataset {dataset[:12]}) than {data.path} "
+            f"has (dataset {data.fingerprint[:12]}); evaluate it on its own dataset, or match "
+            "the items by id with --match-ids"
         )
     check_not_trained_on(run, data)
 
 
 def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
     """Refuse a run that may know test sessions of another dataset of the same shop."""
-    until = run.config.get("trained_until")
-    if (
-        run.config.get("dataset") == data.fingerprint
-        or until is None
-        or data.trained_until is None
-    ):
+    trained_until = run.config.get("trained_until")
+    if trained_until is None or data.trained_until is None:
+        return  # a log without times
+    if run.config.get("dataset") == data.fingerprint:
         return
-    seen = int((data.test.times <= until).sum())
+    test = data.test
+    seen = int((test.times <= trained_until).sum())
     if seen:
         raise InputError(
-            f"{run.path} may have been trained on {seen:,} of the {data.test.sessions:,} test sessions of {data.path}: "
-            f"they began before the last session of its training did. Evaluate it on its own dataset or on a later one"
+            f"{run.path} may have been trained on {seen:,} of the {test.sessions:,} test "
+            f"sessions of {data.path}: they began before the last session of its training "
+            "did. Evaluate it on its own dataset or on a later one"
         )
 
 
@@ -155,10 +159,10 @@ def rank_test_part(
     """All metrics of a model on `device`, also those of its lists beyond accuracy."""
     outcome = evaluate_on(model, data, data.test, device, progress)
     assert outcome.top is not None
-    _, places = data.test.locate(torch.arange(len(data.test)))
+    _, target_click = data.test.locate(torch.arange(len(data.test)))
+    targets = data.test.items[target_click].long()
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
-    targets = data.test.items[places].long()
     columns = data.vocabulary.columns
     of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
     return replace(outcome, of_lists=of_lists, dataset=data.fingerprint)
@@ -167,24 +171,16 @@ def rank_test_part(
 def evaluate_matched(
     run: Run, data: PreparedDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
-    """Rank the run's items for the test samples of a dataset with other items, which are matched by
-    id."""
-    known = run.model.items
-    numbers = [run.vocabulary.find(item) for item in data.vocabulary.ids]
-    # Numbers above those of the run's items are unknown to its model.
-    translated = torch.tensor(
-        [0, *(known + 1 if number is None else number for number in numbers)],
-        dtype=torch.int32,
-    )
-    test = replace(data.test, items=translated[data.test.items.long()])
+    items = run.model.items
+    unknown = items + 1  # the model knows no numbers above those of its items
+    numbers = [0]  # padding stays padding
+    for item in data.vocabulary.ids:
+        number = run.vocabulary.find(item)
+        numbers.append(unknown if number is None else number)
+    translated = torch.tensor(numbers, dtype=torch.int32)
+    test = replace(data.test, items=translated[data.test.items.long()]).to(device)
     popularity = torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
-    outcome = rank_all(
-        run.model.eval(),
-        test.to(device),
-        known,
-        run.model.config.max_length,
-        clicks,
-        progress,
-    )
+    model = run.model.eval()
+    outcome = rank_all(model, test, items, model.config.max_length, clicks, progress)
     return replace(outcome, dataset=data.fingerprint)

@@ -1,47 +1,41 @@
-"""From a prepared dataset to a run: build the model, train it or count, evaluate it, and write the
-run folder."""
+"""From a prepared dataset to a run: train a model or count, evaluate it, and write the run folder.
+
+Users call `fit` and `fit_run`, commands `write_run`, and experiments `train_and_score`.
+"""
 
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from posrec.config import DEFAULT_MODEL, split_settings
-from posrec.data.dataset import PreparedDataset, with_items_of
-from posrec.data.item_attributes import chosen_columns, encode_attributes
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
-from posrec.device import choose_device, out_of_memory_hint
+from posrec.device import out_of_memory_hint
 from posrec.encodings.schemes import OwnEncoding
-from posrec.errors import InputError, imported, plural
+from posrec.errors import InputError, imported
 from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.job import FitJob, FitOptions, plan_fit
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
-from posrec.fitting.warm_start import (
-    STARTED_FROM,
-    WarmStart,
-    check_same_model,
-    inherited_settings,
-    open_start,
-    origin,
-)
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, Model, SessionModel
-from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_encoding
+from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.beginning import begin_run, is_new_run, run_config
+from posrec.runs.beginning import begin_run, is_new_run
 from posrec.runs.folder import POPULARITY, Run
 from posrec.runs.run import finish_run, load_run
-from posrec.training.loop import Training, TrainingContext
-from posrec.training.settings import Settings
+from posrec.training.loop import Training, TrainingContext, evaluate_on
 from posrec.training.training_log import EVENTS, LOG
+
+NONE = torch.empty(0, dtype=torch.int64)  # ranks and lengths that were not computed
 
 
 def fit(
@@ -57,20 +51,22 @@ def fit(
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, or a model of your own: `"my_model.py:MY_SPEC"` or its ModelSpec. By default
-            posrec-plus, or the model of the run `start_from`.
+        model: a name of `posrec models`, or a model of your own: `"my_model.py:MY_SPEC"` or its
+            ModelSpec. By default posrec-plus, or the model of the run `start_from`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default an epoch a line, and a bar in a notebook.
-        start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or `recommender.run`.
-        keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
-        **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md). `encoding`
-            can also be a function, a module or a module class of your own (docs/own_encoding.md).
+        start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or
+            `recommender.run`.
+        keep_items: keep the items of that run that the dataset does not have.
+        **settings: settings of the model and of its training, as in `posrec train --set`
+            (docs/training.md). `encoding` can also be a function, a module or a module class of
+            your own (docs/own_encoding.md).
 
     Returns:
-        A Recommender with the trained model. Its `save(folder)` writes a run; without that nothing is kept on disk.
+        A Recommender. Its `save(folder)` writes a run; without that nothing is kept on disk.
 
     Raises:
-        InputError: if the model, the device or a setting is unknown, or a value is outside its range.
+        InputError: if the model, the device or a setting is unknown, or a value is not allowed.
 
     >>> import posrec, tempfile
     >>> from pathlib import Path
@@ -82,22 +78,23 @@ def fit(
     3
     """
     if not isinstance(data, PreparedDataset):  # often the dataset's folder
+        kind = type(data).__name__
         raise InputError(
-            f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}"
+            f"data must be what posrec.load or posrec.prepare returns, not {kind}"
         )
-    with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        options: dict[str, Any] = {
-            "progress": progress,
-            "start_from": start_from,
-            "keep_items": keep_items,
-        }
-        out = Path(folder) / "run"
-        run, outcome = fit_run(
-            data, model, out, settings, device, resumable=False, export=False, **options
-        )
-    return Recommender(
-        replace(run, metrics=outcome.as_json() if outcome.metrics else None), device
+    options = FitOptions(
+        settings,
+        device,
+        progress or default_progress(),
+        start_from=start_from,
+        keep_items=keep_items,
+        resumable=False,
+        export=False,
     )
+    with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
+        run, outcome = write_run(data, model, Path(folder) / "run", options)
+    metrics = outcome.as_json() if outcome.metrics else None
+    return Recommender(replace(run, metrics=metrics), device)
 
 
 def fit_run(
@@ -108,12 +105,12 @@ def fit_run(
     device: str = "auto",
     resume: bool = False,
     progress: Progress | None = None,
+    *,
     track: bool = False,
     resumable: bool = True,
     start_from: str | Path | Run | None = None,
     keep_items: bool = False,
     export: bool = True,
-    training: type[Training] = Training,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run
     folder.
@@ -121,222 +118,151 @@ def fit_run(
     Args:
         data, model, device, progress, keep_items: as for `posrec.fit`.
         out: the run folder to create, or to continue with `resume`.
-        settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
-        resume: continue the run in `out` from its latest checkpoint; the dataset and all settings must be the same.
+        settings: of the model and of its training; values may be text, as in `--set key=value`.
+        resume: continue the run in `out`, of the same dataset and settings, from its latest
+            checkpoint.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
-        start_from: as for `posrec.fit`; settings that are not given are then the run's own, at a tenth of its learning
-            rate.
-        export: write the export for serving too, as the last step, which takes some seconds (docs/serving.md).
-        training: how a model is trained; `fit_together` gives another class.
+        start_from: as for `posrec.fit`; the run's settings are then the default ones, at a tenth
+            of its learning rate.
+        export: write the export for serving too, which takes some seconds (docs/serving.md).
 
     Returns:
-        The run, and its evaluation on the test part; without metrics if the dataset has no test part.
+        The run, and its evaluation; without metrics if the dataset has no test part.
 
     Raises:
         InputError: if an argument is not valid, or if `out` exists and can't be resumed.
         RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
         RunFailed: if the loss was not a number.
     """
-    progress = progress or default_progress()
-    context = TrainingContext(
-        Path(out), choose_device(device), progress, resume, track, resumable
+    options = FitOptions(
+        settings or {},
+        device,
+        progress or default_progress(),
+        resume,
+        track,
+        resumable,
+        start_from,
+        keep_items,
+        export,
     )
-    job = plan_fit(data, model, settings or {}, start_from, keep_items, progress)
-    if track:
-        imported(
-            "torch.utils.tensorboard", "--track", "track"
-        )  # fail before the training rather than in it
-    with out_of_memory_hint(advice(job)):
-        start = warm_start(job, progress)
+    return write_run(data, model, Path(out), options)
+
+
+def fit_together(
+    data: PreparedDataset, model: str | ModelSpec | None, out: Path, options: FitOptions
+) -> tuple[Run, Evaluation] | None:
+    """`write_run`, in each of the processes that torchrun has started.
+
+    The first process writes the run and returns it; the others take part in the training.
+    """
+    from posrec.training.distributed import SharedTraining, several_processes
+
+    with several_processes(options.device) as is_first:
+        if is_first:
+            return write_run(data, model, out, options, SharedTraining)
+        options = replace(options, progress=SilentProgress())
+        context = replace(options.context(out), writes=False)
+        job = plan_fit(data, model, options)
+        if job.spec.is_trained:  # counting needs no help
+            with out_of_memory_hint(job.memory_advice()):
+                learn(job, context, SharedTraining)
+        return None
+
+
+def train_and_score(
+    data: PreparedDataset,
+    model: str | ModelSpec,
+    options: FitOptions,
+    out: Path | None = None,
+    on_validation: bool = False,
+) -> Evaluation:
+    """Train a model and score it on the test part: for `compare`, `tune` and `reproduce`.
+
+    Its run is written into the folder `out`, without an export; nothing is kept if there is none.
+    With `on_validation`, the latest tenth of the training sessions is held out and scored, and
+    the test part is not used. A trained model then has one metric, `choose_by` of its best epoch.
+    """
+    options = replace(options, export=False)
+    if out is not None and not on_validation:
+        return write_run(data, model, out, options)[1]
+    options = replace(options, resumable=False)
+    with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
+        if on_validation:
+            return score_on_validation(data, model, Path(folder), options)
+        return write_run(data, model, Path(folder) / "run", options)[1]
+
+
+def score_on_validation(
+    data: PreparedDataset, model: str | ModelSpec, scratch: Path, options: FitOptions
+) -> Evaluation:
+    settings = {**options.settings, "protocol": "early-stop"}
+    job = plan_fit(data, model, replace(options, settings=settings))
+    context = options.context(scratch)
+    with out_of_memory_hint(job.memory_advice()):
+        torch.manual_seed(job.training.seed)
+        network = job.build()
+        if isinstance(network, SessionModel):
+            state = Training(network, data, job.training, context).run()
+            return Evaluation({job.training.choose_by: state.best}, NONE, NONE)
+        count(network, data.fitting)
+        device = context.device
+        network.to(device)
+        return evaluate_on(network, data, data.validation, device, options.progress)
+
+
+def write_run(
+    data: PreparedDataset,
+    model: str | ModelSpec | None,
+    out: Path,
+    options: FitOptions,
+    training: type[Training] = Training,
+) -> tuple[Run, Evaluation]:
+    progress = options.progress
+    context = options.context(out)
+    job = plan_fit(data, model, options)
+    if options.track:
+        # A missing package is reported before the training rather than in it.
+        imported("torch.utils.tensorboard", "--track", "track")
+    with out_of_memory_hint(job.memory_advice()):
         with run_folder(job, context):
-            learn(job, start, context, training)
-            finish_run(context.run)
+            learn(job, context, training)
+            finish_run(out)
         encoding = getattr(job.model_config, "encoding", None)
-        run = load_run(
-            context.run,
-            job.spec,
-            encoding if isinstance(encoding, OwnEncoding) else None,
-        )
+        own_encoding = encoding if isinstance(encoding, OwnEncoding) else None
+        run = load_run(out, job.spec, own_encoding)
         if job.data.test.sessions:
-            evaluation = evaluate_run(run, job.data, device, progress)
+            evaluation = evaluate_run(run, job.data, options.device, progress)
         else:
             progress.message(
                 f"{data.path} has no test part, so the run was not evaluated"
             )
-            evaluation = Evaluation(
-                {}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
-            )
-    if export:
+            evaluation = Evaluation({}, NONE, NONE)
+    if options.export:
         add_export(run, progress)
     return run, evaluation
 
 
-def fit_together(
-    data: PreparedDataset,
-    model: str | ModelSpec | None,
-    out: str | Path,
-    settings: dict[str, Any],
-    device: str = "auto",
-    resume: bool = False,
-    start_from: str | Path | Run | None = None,
-    keep_items: bool = False,
-    **options: Any,
-) -> tuple[Run, Evaluation] | None:
-    """`fit_run`, in each of the processes that torchrun has started.
-
-    The first process writes the run and returns it. The others take part in the training and return
-    None; a model that counts needs no help."""
-    from posrec.training.distributed import SharedTraining, several_processes
-
-    with several_processes(device) as is_first:
-        if is_first:
-            options |= {
-                "start_from": start_from,
-                "keep_items": keep_items,
-                "training": SharedTraining,
-            }
-            return fit_run(data, model, out, settings, device, resume, **options)
-        context = TrainingContext(
-            Path(out), choose_device(device), SilentProgress(), resume, writes=False
-        )
-        job = plan_fit(data, model, settings, start_from, keep_items, context.progress)
-        if job.spec.is_trained:
-            with out_of_memory_hint(advice(job)):
-                learn(job, warm_start(job, context.progress), context, SharedTraining)
-        return None
-
-
-@dataclass(frozen=True)
-class FitJob:
-    """What is trained: a model with its settings, on a dataset, from the weights of another run or
-    from random ones."""
-
-    name: str
-    spec: ModelSpec
-    model_config: Any
-    training: Settings
-    data: PreparedDataset
-    before: Run | None
-
-    @property
-    def items(self) -> int:
-        return items_of(self.model_config, self.data)
-
-    def build(self) -> Model:
-        return build_network(self.spec, self.model_config, self.data)
-
-    def config(self) -> dict[str, Any]:
-        """The config.json of the run."""
-        more = {} if self.before is None else {STARTED_FROM: origin(self.before)}
-        return {
-            **run_config(
-                self.name, self.model_config, self.training, self.data, self.items
-            ),
-            **more,
-        }
-
-
-def plan_fit(
-    data: PreparedDataset,
-    model: str | ModelSpec | None,
-    settings: dict[str, Any],
-    start_from: str | Path | Run | None,
-    keep_items: bool,
-    progress: Progress,
-) -> FitJob:
-    """Choose the model and its settings, and raise an InputError for what can't be trained."""
-    settings = with_own_encoding(settings)
-    before = open_start(start_from, model, settings.get("encoding"))
-    model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
-    name = model_name(model)
-    spec = find_spec(model)
-    configs = (spec.config(), Settings(**spec.settings))
-    if keep_items and before is None:
-        raise InputError("--keep-items needs --from, the run whose items are kept")
-    if before is not None:
-        check_same_model(before, name)
-        if keep_items:
-            clicked = data.train_items
-            data = with_items_of(data, before.vocabulary, before.model.items)
-            count = plural(data.train_items - clicked, "item")
-            progress.message(
-                f"keeping {count} of the run that the dataset does not have"
-            )
-        configs = inherited_settings(before, spec)
-    model_config, training = split_settings(settings, *configs)
-    training.check()
-    if spec.is_trained and training.protocol != "paper":
-        require_validation_part(data)
-    return FitJob(name, spec, model_config, training, data, before)
-
-
-def warm_start(job: FitJob, progress: Progress) -> WarmStart | None:
-    """The start from the weights of another run, if there is one."""
-    if job.before is None:
-        return None
-    start = WarmStart(
-        job.before, job.data.vocabulary, job.items, job.data.trained_until is not None
-    )
-    for text in start.messages(job.data, job.training.protocol):
-        progress.message(text)
-    return start
-
-
-def learn(
-    job: FitJob,
-    start: WarmStart | None,
-    context: TrainingContext,
-    training: type[Training],
-) -> None:
+def learn(job: FitJob, context: TrainingContext, training: type[Training]) -> None:
     """Count or train, and write the weights."""
     torch.manual_seed(job.training.seed)
     if job.spec.is_trained and job.training.protocol == "refit":
         build = cast(Callable[[], SessionModel], job.build)
-        train_refit(build, job.data, job.training, context, start, training)
+        train_refit(build, job.data, job.training, context, job.start, training)
         return
     network = job.build()
-    if isinstance(network, CountingModel):
-        network.count(job.data.train.items, job.data.train.offsets)
-        save_tensors(context.run / WEIGHTS, network.state_dict(), {})
-    elif isinstance(network, SessionModel):
-        training(network, job.data, job.training, context, start).run()
+    if isinstance(network, SessionModel):
+        training(network, job.data, job.training, context, job.start).run()
     else:
-        raise InputError(
-            f"{type(network).__name__} must be a subclass of SessionModel or CountingModel"
-        )
+        count(network, job.data.train)
+        save_tensors(context.run / WEIGHTS, network.state_dict(), {})
 
 
-def items_of(model_config: Any, data: PreparedDataset) -> int:
-    """The number of items of a model; it has those of the items file too if it reads attributes."""
-    return (
-        data.recommendable_items
-        if getattr(model_config, "attributes", None)
-        else data.train_items
-    )
-
-
-def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Model:
-    """The model for the items of a dataset."""
-    items = items_of(model_config, data)
-    network = spec.build(items, model_config)
-    if columns := getattr(model_config, "attributes", None):
-        assert isinstance(network, SessionModel)
-        network.describe(
-            encode_attributes(
-                data.vocabulary, chosen_columns(columns, data.vocabulary), items
-            )
-        )
-    return network
-
-
-def require_validation_part(data: PreparedDataset) -> None:
-    """Raise an InputError if the validation part, or what is left without it, has no samples."""
-    if not len(data.validation) or not len(data.fitting):
-        raise InputError(
-            f"{data.path} has too few training sessions to validate on the latest tenth of them; prepare a longer log "
-            "(posrec train --protocol paper needs no validation)"
-        )
+def count(network: Model, sessions: SessionDataset) -> None:
+    if not isinstance(network, CountingModel):
+        kind = type(network).__name__
+        raise InputError(f"{kind} must be a subclass of SessionModel or CountingModel")
+    network.count(sessions.items[: sessions.clicks], sessions.offsets)
 
 
 @contextmanager
@@ -346,40 +272,23 @@ def run_folder(job: FitJob, context: TrainingContext) -> Iterator[None]:
     config = job.config()
     if context.resume and not (run / RUN).exists():
         context.progress.message(f"{run} has no run to resume; a new one is trained")
-    with (
-        one_writer(run),
-        remove_run_that_never_started(run, is_new_run(run, config, context.resume)),
-    ):
-        begin_run(run, config, job.data)
-        yield
+    with one_writer(run):
+        is_new = is_new_run(run, config, context.resume)
+        try:
+            begin_run(run, config, job.data)
+            yield
+        except BaseException:
+            if is_new:
+                remove_beginning(run)
+            raise
 
 
-@contextmanager
-def remove_run_that_never_started(path: Path, is_new: bool) -> Iterator[None]:
-    """Remove the files of a new run if training fails before its first checkpoint, so that the
-    folder can be used."""
-    try:
-        yield
-    except BaseException:
-        if is_new and not any(
-            (path / name).exists()
-            for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)
-        ):
-            for name in (SELECTION, EVENTS):
-                shutil.rmtree(path / name, ignore_errors=True)
-            for name in (RUN, VOCABULARY, POPULARITY, LOG):
-                (path / name).unlink(missing_ok=True)
-        raise
-
-
-def advice(job: FitJob) -> str:
-    """What a user can do if the run does not fit into memory."""
-    if not job.spec.is_trained:
-        return "train on less: posrec prepare --fraction keeps the most recent part"
-    sizes = {**asdict(job.training), **asdict(job.model_config)}
-    lower = [
-        f"{name} (now {sizes[name]})"
-        for name in ("batch_size", "max_length", "d")
-        if name in sizes
-    ]
-    return f"lower {', '.join(lower)}, or set loss=chunked (now {job.training.loss})"
+def remove_beginning(run: Path) -> None:
+    """Remove the files of a run without a checkpoint, so that its folder can be used again."""
+    checkpoints = (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)
+    if any((run / name).exists() for name in checkpoints):
+        return
+    for name in (SELECTION, EVENTS):
+        shutil.rmtree(run / name, ignore_errors=True)
+    for name in (RUN, VOCABULARY, POPULARITY, LOG):
+        (run / name).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Protocol `refit`: choose the number of epochs on validation, then train on all training sessions
-for that number.
+"""Protocol `refit`: choose the number of epochs on validation, then train on all sessions.
 
 The latest sessions are the most similar to those to come, and `early-stop` holds them out. `refit`
 holds them out only while it chooses, and then trains a new model, from the same seed and with the
-same learning rates, on everything."""
+same learning rates, on everything.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -20,9 +20,7 @@ from posrec.training.settings import Settings
 from posrec.training.start import Start
 from posrec.training.training_log import LOG
 
-SELECTION = (
-    "selection"  # a folder inside the run, while the number of epochs is being chosen
-)
+SELECTION = "selection"  # a folder inside the run, while the epochs are being chosen
 CHOSEN = "selection.json"
 
 
@@ -34,45 +32,31 @@ def train_refit(
     start: Start | None,
     training: type[Training],
 ) -> None:
-    """Train twice; `build` makes a new model. A run that is resumed continues in whichever part it
-    was."""
+    """Train twice, each time a new model of `build`; a resumed run continues where it was."""
+    selection = context.run / SELECTION
     chosen = context.run / CHOSEN
+    torch.manual_seed(settings.seed)
     if chosen.exists():
         epochs = int(read_json(chosen)["epochs"])
     else:
-        epochs = choose_epochs(build, data, settings, context, start, training)
+        if context.writes:
+            selection.mkdir(exist_ok=True)
+        stopped_early = replace(settings, protocol="early-stop")
+        within = replace(context, run=selection, track=False)
+        state = training(build(), data, stopped_early, within, start).run()
+        epochs = state.best_epoch
+        if context.writes:
+            copy_log(context)
+            write_json(chosen, {"epochs": epochs, settings.choose_by: state.best})
     if context.writes:
-        shutil.rmtree(context.run / SELECTION, ignore_errors=True)
+        shutil.rmtree(selection, ignore_errors=True)
     context.progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
     training(build(), data, settings, context, start).run(epochs)
 
 
-def choose_epochs(
-    build: Callable[[], SessionModel],
-    data: PreparedDataset,
-    settings: Settings,
-    context: TrainingContext,
-    start: Start | None,
-    training: type[Training],
-) -> int:
-    """Train under early stopping and write the best epoch, which is returned, to `selection.json`;
-    its log is kept in that of the run."""
-    run = context.run
-    folder = context.run / SELECTION
-    if context.writes:
-        folder.mkdir(exist_ok=True)
-    torch.manual_seed(settings.seed)
-    stopped_early = replace(settings, protocol="early-stop")
-    within = replace(context, run=folder, track=False)
-    state = training(build(), data, stopped_early, within, start).run()
-    if context.writes:
-        lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
-        write_text(
-            run / LOG,
-            "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines),
-        )
-        write_json(
-            run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best}
-        )
-    return state.best_epoch
+def copy_log(context: TrainingContext) -> None:
+    """The lines of the first training, marked as such, begin the run's log."""
+    lines = (context.run / SELECTION / LOG).read_text(encoding="utf-8").splitlines()
+    marked = [f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines]
+    write_text(context.run / LOG, "".join(marked))

@@ -1,15 +1,10 @@
 """Warm start: training that continues from a run on another dataset, as every night on the newest
 log.
 
-Items are matched by their ids. A new item i starts from those clicked near it and those that share
-its attributes:
-
-    x_i = (sum over known j of C_ij x_j + m_i) / (sum over known j of C_ij + 1)
-
-C_ij counts co-clicks, and m_i is the mean vector of the known items with the attributes of i; the 1
-is there only if such items exist. All other weights are copied, and Adam goes on with the run's
-second moments. An epoch has the sessions that are later than those of the run, and a few of the
-others."""
+Items are matched by their ids; a new item starts from its neighbours and from items with the same
+attributes. All other weights are copied, and Adam goes on with the run's second moments. An epoch
+has the sessions that are later than those of the run, and a few of the others.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +21,7 @@ from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
 from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
-from posrec.io import CONTINUATION, WEIGHTS
+from posrec.io import CONTINUATION
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
@@ -38,12 +33,12 @@ from posrec.runs.run import load_run
 from posrec.training.settings import Settings
 from posrec.training.start import Continuation, Start, set_moments
 
-CO_CLICK_WINDOW = 2  # items clicked at most so far apart are co-clicked
-ROUNDS_OF_NEIGHBOURS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
+CO_CLICK_WINDOW = 2  # items that are at most this many clicks apart are co-clicked
+# An item whose neighbours are new too gets a vector from theirs in the next round.
+ROUNDS_OF_NEIGHBOURS = 3
 STARTED_FROM = "started_from"  # in config.json
-RATE_OF_A_WARM_START = (
-    0.1  # the learning rate of a warm start, in that of the run that it starts from
-)
+# The learning rate of a warm start, as a share of that of the run that it starts from.
+RATE_OF_A_WARM_START = 0.1
 
 
 @dataclass(frozen=True)
@@ -52,217 +47,195 @@ class WarmStart(Start):
 
     run: Run
     vocabulary: Vocabulary  # of the new dataset
-    items: int  # of them, those of the new model
-    has_times: bool = True  # whether the sessions of the new dataset have times
+    items: int  # of the new model: the first ones of the vocabulary
+    has_times: bool = True  # of the new dataset's sessions
 
     def __post_init__(self) -> None:
         if not self.known_items:
             raise InputError(
-                f"{self.run.path} knows none of the items of the dataset, so there is nothing to start from; "
-                "check that both logs have the same item ids"
+                f"{self.run.path} knows none of the items of the dataset, so there is nothing "
+                "to start from; check that both logs have the same item ids"
             )
-        assert (
-            self.continuation
-        )  # a damaged file is refused here, before anything is written
+        # A damaged file is refused here, before anything is written.
+        assert self.continuation
 
     @cached_property
     def continuation(self) -> Continuation:
         assert self.run.continuation is not None  # every run of a trained model has one
-        return Continuation.of_file(
-            self.run.path / CONTINUATION, *self.run.continuation
-        )
+        path = self.run.path / CONTINUATION
+        return Continuation.of_file(path, *self.run.continuation)
 
     @cached_property
     def old_rows(self) -> Tensor:
         """[items] the row of each item in the run's tables, -1 for a new item."""
-        known = self.run.model.items
-        found = (
-            self.run.vocabulary.find(item) for item in self.vocabulary.ids[: self.items]
-        )
-        return torch.tensor(
-            [-1 if number is None or number > known else number - 1 for number in found]
-        )
+        rows = []
+        for item in self.vocabulary.ids[: self.items]:
+            number = self.run.vocabulary.find(item) or 0
+            is_known = 1 <= number <= self.run.model.items
+            rows.append(number - 1 if is_known else -1)
+        return torch.tensor(rows)
 
     @cached_property
     def known_items(self) -> int:
         return int((self.old_rows >= 0).sum())
 
     def messages(self, data: PreparedDataset, protocol: str) -> Iterator[str]:
-        """What is known of the run's items, and what the user should know about the sessions."""
+        """What the user should know about the items and the sessions."""
         known = self.known_items
         yield (
-            f"starting from {self.run.path}: {known:,} items are known, {self.items - known:,} are new, "
+            f"starting from {self.run.path}: {known:,} items are known, "
+            f"{self.items - known:,} are new, "
             f"{self.run.model.items - known:,} are no longer there"
         )
         if not self.has_times:
-            yield "the log has no times, which would tell the new sessions; an epoch has all sessions"
+            yield (
+                "the log has no times, which would tell the new sessions; an epoch has all "
+                "sessions"
+            )
         elif protocol != "paper":
-            seen = int((data.validation.times <= self.continuation.trained_until).sum())
+            validation = data.validation
+            seen = int((validation.times <= self.continuation.trained_until).sum())
             if seen:
                 yield (
-                    f"warning: the run was trained on {seen:,} of {data.validation.sessions:,} validation sessions, so "
-                    f"protocol={protocol} chooses an epoch on sessions that the model knows; use protocol=paper"
+                    f"warning: the run was trained on {seen:,} of {validation.sessions:,} "
+                    f"validation sessions, so protocol={protocol} chooses an epoch on sessions "
+                    "that the model knows; use protocol=paper"
                 )
 
     def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
-        old = self.run.model.state_dict()
+        run_weights = self.run.model.state_dict()
         weights = model.saved_weights()
-        of_items = item_tables(model)
+        tables = item_tables(model)
         parameters = {name for name, _ in model.named_parameters()}
         sizes = (self.items, padded_rows(self.items))
         for name, new in weights.items():
-            before = old.get(name)
             if name not in parameters and new.dim() and len(new) in sizes:
                 continue  # what the model has counted for each item
-            if (
-                name in of_items
-                and before is not None
-                and before.shape[1] == new.shape[1]
-            ):
-                weights[name] = self.moved(before.to(new), new, samples)
-            elif before is not None and before.shape == new.shape:
-                weights[name] = before.to(new)
+            old = run_weights.get(name)
+            if old is not None and old.shape == new.shape and name not in tables:
+                weights[name] = old.to(new)
+            elif old is not None and name in tables and old.shape[1] == new.shape[1]:
+                weights[name] = self.moved(old.to(new), new, samples)
             elif name in parameters:
-                shape = "nothing" if before is None else tuple(before.shape)
+                shape = "nothing" if old is None else tuple(old.shape)
                 raise InputError(
-                    f"{self.run.path} can't be the start: {name} would have the shape {tuple(new.shape)}, and the run "
-                    f"has {shape}; use the run's own settings of the model (d, max_length, ...)"
+                    f"{self.run.path} can't be the start: {name} would have the shape "
+                    f"{tuple(new.shape)}, and the run has {shape}; use the run's own settings "
+                    "of the model (d, max_length, ...)"
                 )
         model.load_saved_weights(weights)
 
     def set_moments(
         self, model: SessionModel, optimizer: torch.optim.Optimizer
     ) -> None:
-        """A new item, and every row of a weight of another shape, has the mean of the run's rows."""
-        of_items = item_tables(model)
+        """New items, and all rows of a weight of another shape, have the mean of the run's rows."""
+        tables = item_tables(model)
         moments = dict(self.continuation.moments)
         for name, parameter in model.named_parameters():
-            if (
-                (rows := moments.get(name)) is None
-                or not rows.dim()
-                or not len(parameter)
-            ):
+            old = moments.get(name)
+            if old is None or not old.dim() or not len(parameter):
                 continue
-            whole = rows.mean().expand(len(parameter)).clone()
-            if name in of_items and len(rows) >= self.run.model.items:
-                known = self.old_rows >= 0
-                whole[: self.items][known] = rows[self.old_rows[known]]
-            elif len(rows) == len(parameter):
-                whole = rows
-            moments[name] = whole
+            rows = old.mean().expand(len(parameter)).clone()
+            if name in tables and len(old) >= self.run.model.items:
+                is_known = self.old_rows >= 0
+                rows[: self.items][is_known] = old[self.old_rows[is_known]]
+            elif len(old) == len(parameter):
+                continue
+            moments[name] = rows
         set_moments(model, optimizer, moments)
 
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
-        return (
-            samples.begun_after(self.continuation.trained_until)
-            if self.has_times
-            else None
-        )
+        if not self.has_times:
+            return None
+        return samples.begun_after(self.continuation.trained_until)
 
     def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
-        """The run's table of item vectors, `old`, for the items of the new model, whose own is
-        `new`."""
+        """The run's table of item vectors, `old`, in the order of the new items. `new` is the
+        initial table."""
         rows = self.old_rows.to(old.device)
-        known = rows >= 0
-        table = torch.where(known[:, None], old[rows], 0)
-        if known.all():
-            return torch.cat([table, new[self.items :]])
-        item, other, count = (
-            part.to(old.device)
-            for part in co_clicks(
-                samples.items, samples.offsets, self.items, CO_CLICK_WINDOW
-            )
-        )
+        is_known = rows >= 0
+        table = torch.where(is_known[:, None], old[rows], 0)
+        padding = new[self.items :]
+        if is_known.all():
+            return torch.cat([table, padding])
+        pairs = co_clicks(samples.items, samples.offsets, self.items, CO_CLICK_WINDOW)
+        item, other, count = (values.to(old.device) for values in pairs)
         row = item - 1
         column = other - 1
         count = count.to(old.dtype)[:, None]
         columns = chosen_columns(AUTO, self.vocabulary)
         attributes = encode_attributes(self.vocabulary, columns, self.items)
-        alike, has_alike = mean_by_attributes(attributes, table, known)
-        found = known
+        alike, has_alike = mean_by_attributes(attributes, table, is_known)
+        # A new item i starts at
+        #     x_i = (sum over known j of C_ij x_j + m_i) / (sum over known j of C_ij + 1)
+        # C_ij counts co-clicks; m_i is the mean vector of the known items with the attributes of
+        # i, and is left out with the 1 if there are none.
+        has_vector = is_known
         for _ in range(ROUNDS_OF_NEIGHBOURS):
-            read = ~known[row] & found[column]
-            sums = torch.zeros_like(table).index_add_(
-                0, row[read], count[read] * table[column[read]]
-            )
-            total = old.new_zeros(self.items, 1).index_add_(0, row[read], count[read])
+            is_used = ~is_known[row] & has_vector[column]
+            target = row[is_used]
+            weight = count[is_used]
+            neighbours = weight * table[column[is_used]]
+            sums = torch.zeros_like(table).index_add_(0, target, neighbours)
+            total = old.new_zeros(self.items, 1).index_add_(0, target, weight)
             sums = sums + alike * has_alike[:, None]
             total = total + has_alike[:, None]
-            found = known | (total[:, 0] > 0)
-            table = torch.where(known[:, None], table, sums / total.clamp(min=1e-9))
-        return torch.cat(
-            [torch.where(found[:, None], table, new[: self.items]), new[self.items :]]
-        )
+            has_vector = is_known | (total[:, 0] > 0)
+            table = torch.where(is_known[:, None], table, sums / total.clamp(min=1e-9))
+        table = torch.where(has_vector[:, None], table, new[: self.items])
+        return torch.cat([table, padding])
 
 
 def item_tables(model: SessionModel) -> set[str]:
     """The names of the weights that have a row for each item."""
     return {
         f"{name}.weight"
-        for name, part in model.named_modules()
-        if isinstance(part, ItemTable)
+        for name, module in model.named_modules()
+        if isinstance(module, ItemTable)
     }
 
 
 def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
-    """The model's settings and those of its training, unless others are given: the run's own, but
-    for a warm start.
-
-    That is as many epochs, each of the new sessions and a few others, at a tenth of the learning
-    rate, which falls along a cosine to 0. A run that was itself a warm start is repeated as it is.
-    """
-    (training,) = split_settings(
-        run.config.get("training", {}), Settings(**spec.settings)
-    )
+    """The settings of a run that a warm start has by default, with a learning rate that falls from
+    a tenth of the run's. Those of a run that was itself a warm start stay as they are."""
+    defaults = Settings(**spec.settings)
+    (training,) = split_settings(run.config.get("training", {}), defaults)
     if STARTED_FROM not in run.config:
-        rate = RATE_OF_A_WARM_START * training.learning_rate
         training = replace(
             training,
             protocol="paper",
             schedule="cosine",
             warmup=0.0,
-            learning_rate=rate,
+            learning_rate=RATE_OF_A_WARM_START * training.learning_rate,
         )
     return run.model.config, training
-
-
-def origin(run: Run) -> dict[str, Any]:
-    """What config.json says about the run that training started from."""
-    dataset = run.config.get("dataset", "")
-    weights = run.sha256.get(WEIGHTS, "")
-    return {"run": str(run.path.resolve()), "dataset": dataset, "weights": weights}
 
 
 def open_start(
     start_from: str | Path | Run | None, model: str | ModelSpec | None, encoding: Any
 ) -> Run | None:
-    """The run to start from. The code of a model or an encoding of one's own is run only if the
-    caller has named it."""
+    """The run to start from. A model's or an encoding's own code is run only if it was named."""
     if start_from is None or isinstance(start_from, Run):
         return start_from
     config = read_config(Path(start_from))
+    own_model = None if config["model"] in MODELS else model
     recorded = config.get("encoding")
-    own_encoding = encoding if isinstance(encoding, OwnEncoding) else None
-    if not (isinstance(recorded, str) and is_own(recorded)):
-        own_encoding = (
-            None  # the run has none; the new one has another encoding than the run
-        )
-    elif own_encoding is None:
+    if not isinstance(recorded, str) or not is_own(recorded):
+        return load_run(start_from, own_model)
+    if not isinstance(encoding, OwnEncoding):
         raise InputError(
-            f"{start_from} has an encoding that is not posrec's own, {recorded}; if you trust that code, name it with "
-            "--set encoding=FILE.py:NAME, or in Python with encoding=NAME"
+            f"{start_from} has an encoding that is not posrec's own, {recorded}; if you trust "
+            "that code, name it with --set encoding=FILE.py:NAME, or in Python with encoding=NAME"
         )
-    return load_run(
-        start_from, model if config["model"] not in MODELS else None, own_encoding
-    )
+    return load_run(start_from, own_model, encoding)
 
 
 def check_same_model(run: Run, name: str) -> None:
-    """Refuse a run of another model, and one that has nothing to start from."""
-    if run.config["model"] != name:
+    recorded = run.config["model"]
+    if recorded != name:
         raise InputError(
-            f"{run.path} holds {run.config['model']}, not {name}; start from a run of the same model, or leave "
-            "--model out"
+            f"{run.path} holds {recorded}, not {name}; start from a run of the same model, or "
+            "leave --model out"
         )
     if not isinstance(run.model, SessionModel):
         raise InputError(

@@ -1,5 +1,7 @@
 """The experiments as data: which jobs they ask for, and that they share what is the same."""
 
+from collections import Counter
+
 import pytest
 
 from posrec.experiments.reproduce.grid import (
@@ -10,62 +12,56 @@ from posrec.experiments.reproduce.grid import (
 )
 from posrec.experiments.reproduce.jobs import config_of
 
-POSREC = {
-    "diginetica": "posrec",
-    "yoochoose1_64": "posrec lambda2=0.5",
-    "shop": "posrec",
-}
 
-
-def rows(experiment: str, dataset: str, label: str) -> list[str]:
+def row_of(experiment: str, dataset: str, label: str) -> str:
     (row,) = [row for row in EXPERIMENTS[experiment].rows if row.label == label]
-    return [job.row for job in jobs_of(row, dataset, 1)]
+    (job,) = jobs_of(row, dataset, 1)
+    return job.row
 
 
-@pytest.mark.parametrize("dataset", POSREC)
-def test_experiments_share_the_job_of_the_usual_posrec(dataset: str) -> None:
-    best = {"yoochoose1_64": "0.5"}.get(dataset, "1")
-    same = [("overall", "PosRec"), ("encodings", "LDPE"), ("anchors", "PosRec"), ("figures", "LDPE"),
-            ("sensitivity", f"λ2 = {best}")]  # fmt: skip
-    assert [rows(experiment, dataset, label) for experiment, label in same] == [
-        [POSREC[dataset]]
-    ] * 5
+@pytest.mark.parametrize(
+    ("dataset", "posrec", "best"),
+    [
+        ("diginetica", "posrec", "λ2 = 1"),
+        ("yoochoose1_64", "posrec lambda2=0.5", "λ2 = 0.5"),
+        ("shop", "posrec", "λ2 = 1"),
+    ],
+)
+def test_experiments_share_the_job_of_the_usual_posrec(
+    dataset: str, posrec: str, best: str
+) -> None:
+    assert row_of("overall", dataset, "PosRec") == posrec
+    assert row_of("encodings", dataset, "LDPE") == posrec
+    assert row_of("anchors", dataset, "PosRec") == posrec
+    assert row_of("figures", dataset, "LDPE") == posrec
+    assert row_of("sensitivity", dataset, best) == posrec
 
 
 def test_what_a_dataset_changes() -> None:
-    assert rows("overall", "diginetica", "STAMP") == ["stamp dropout=0.2"]
-    assert rows("plug-in", "diginetica", "STAMP + LDPE") == [
-        "stamp dropout=0.2 encoding=ldpe"
-    ]
-    assert rows("overall", "yoochoose1_64", "STAMP") == ["stamp"]
-    assert rows("sensitivity", "yoochoose1_64", "λ2 = 1") == [
-        "posrec"
-    ]  # the default is 1
-    assert rows("plug-in", "shop", "SASRec") == ["sasrec"]
+    assert row_of("overall", "diginetica", "STAMP") == "stamp dropout=0.2"
+    with_encoding = "stamp dropout=0.2 encoding=ldpe"
+    assert row_of("plug-in", "diginetica", "STAMP + LDPE") == with_encoding
+    assert row_of("overall", "yoochoose1_64", "STAMP") == "stamp"
+    # The default is 1.
+    assert row_of("sensitivity", "yoochoose1_64", "λ2 = 1") == "posrec"
+    assert row_of("plug-in", "shop", "SASRec") == "sasrec"
 
 
 def test_seeds_by_model_and_the_first_seed_of_all_comes_first() -> None:
     jobs = all_jobs(choose_experiments("overall"), ["shop"], seeds=5)
-    of = {job.model: sum(other.model == job.model for other in jobs) for job in jobs}
-    assert (of["posrec"], of["sasrec"], of["stan"], of["pop"]) == (5, 3, 1, 1)
     order = [(job.model, job.seed) for job in jobs]
     assert order[:15] == [(row.model, 0) for row in EXPERIMENTS["overall"].rows]
-    assert order[15:19] == [
-        ("bprmf", 1),
-        ("bprmf", 2),
-        ("fpmc", 1),
-        ("fpmc", 2),
-    ]  # one compiled step serves both
+    # The seeds of a model stand together: one compiled step serves both.
+    assert order[15:19] == [("bprmf", 1), ("bprmf", 2), ("fpmc", 1), ("fpmc", 2)]
     assert order[-2:] == [("posrec", 3), ("posrec", 4)]
+    seeds = Counter(job.model for job in jobs)
+    assert [seeds[name] for name in ("posrec", "sasrec", "stan", "pop")] == [5, 3, 1, 1]
 
 
 def test_every_job_is_asked_for_once_and_its_settings_exist() -> None:
-    jobs = all_jobs(
-        choose_experiments("all"),
-        ["diginetica", "yoochoose1_64"],
-        seeds=5,
-        shared_settings={"d": 16, "hidden": 16},
-    )
+    datasets = ["diginetica", "yoochoose1_64"]
+    settings = {"d": 16, "hidden": 16}
+    jobs = all_jobs(choose_experiments("all"), datasets, 5, settings)
     assert len({job.name for job in jobs}) == len(jobs)
     for job in jobs:
         assert config_of(job).items() >= job.settings.items()

@@ -18,43 +18,37 @@ from posrec.experiments.reproduce.report import markdown_report
 STORED = ROOT / "results" / "reproduction"
 
 
+SUMMARY = json.loads((STORED / "summary.json").read_text(encoding="utf-8"))
+
+
 def test_the_report_is_that_of_the_summary() -> None:
-    summary = json.loads((STORED / "summary.json").read_text(encoding="utf-8"))
-    assert markdown_report(summary) == (STORED / "report.md").read_text(
-        encoding="utf-8"
-    )
-    assert all((STORED / name).is_file() for name in summary["figures"])
+    report = (STORED / "report.md").read_text(encoding="utf-8")
+    assert markdown_report(SUMMARY) == report
+    assert all((STORED / name).is_file() for name in SUMMARY["figures"])
 
 
 @pytest.mark.slow
 def test_metrics_average_to_the_rows_of_the_summary_and_ranks_give_the_metrics(
     tmp_path: Path,
 ) -> None:
-    summary = json.loads((STORED / "summary.json").read_text(encoding="utf-8"))
     with tarfile.open(STORED / "jobs.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    assert len(list(tmp_path.glob("*.json"))) == summary["jobs"]["wanted"]
-    for table in summary["tables"]:
+    assert len(list(tmp_path.glob("*.json"))) == SUMMARY["jobs"]["wanted"]
+    for table in SUMMARY["tables"]:
         for row in EXPERIMENTS[table["experiment"]].rows:
-            results = [
-                load_result(job, tmp_path)
-                for job in jobs_of(row, table["dataset"], summary["seeds"])
-            ]
+            jobs = jobs_of(row, table["dataset"], SUMMARY["seeds"])
+            results = [load_result(job, tmp_path) for job in jobs]
             for metric in results[0].metrics:
                 mean = fmean(result.metrics[metric] for result in results)
-                assert table["rows"][row.label][metric][0] == pytest.approx(
-                    mean, abs=0.0051
-                ), row.label
-            found = rank_metrics(torch.from_numpy(results[0].arrays()["ranks"]))
+                stored = table["rows"][row.label][metric][0]
+                assert stored == pytest.approx(mean, abs=0.0051), row.label
+            by_ranks = rank_metrics(torch.from_numpy(results[0].arrays()["ranks"]))
             for metric in METRICS:
-                assert 100 * found[metric] == pytest.approx(
-                    results[0].metrics[metric], abs=1e-4
-                ), row.label
+                stored = results[0].metrics[metric]
+                assert 100 * by_ranks[metric] == pytest.approx(stored, abs=1e-4)
 
 
 def test_results_are_small() -> None:
     """They are part of every clone."""
-    assert (
-        sum(path.stat().st_size for path in STORED.parent.rglob("*") if path.is_file())
-        < 5_000_000
-    )
+    files = [path for path in STORED.parent.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 5_000_000

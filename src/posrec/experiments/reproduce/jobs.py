@@ -1,8 +1,8 @@
 """Jobs of an experiment: a model with its settings, trained once on a dataset with a seed.
 
 A finished job leaves JSON with the metrics, and .npz with the ranks of the test targets (and for
-seed 0 the learned encoding). It is not run again unless its data or the default settings have
-changed, so an interrupted experiment continues, and experiments share jobs.
+seed 0 the learned encoding). It is run again only if its data or the default settings change, so an
+interrupted experiment continues, and experiments share jobs.
 """
 
 import json
@@ -26,10 +26,12 @@ from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunStopped
+from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import CUTOFFS
 from posrec.experiments.encodings import encoding_tables
-from posrec.fitting.fit import fit_run
-from posrec.io import read_json, whole_file, write_json
+from posrec.fitting.fit import train_and_score
+from posrec.fitting.job import FitOptions
+from posrec.io import WEIGHTS, load_tensors, read_json, whole_file, write_json
 from posrec.io.executor import Executor, ThisProcess
 from posrec.io.unfinished import one_writer
 from posrec.models.registry import find_spec
@@ -38,9 +40,9 @@ from posrec.training.settings import Settings
 from posrec.training.training_log import LOG
 from posrec.version import __version__
 
-WORST = (
-    max(CUTOFFS) + 1
-)  # stands for every rank from here on: no metric looks further, and files are half the size
+# Every rank from here on is stored as this one: no metric looks further, and files are half the
+# size.
+WORST = max(CUTOFFS) + 1
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,16 @@ class Job:
     @property
     def row(self) -> str:
         """The job without its dataset and seed: what a table has a row for."""
-        return " ".join(
-            [
-                self.model,
-                *(f"{key}={value}" for key, value in sorted(self.settings.items())),
-            ]
-        )
+        settings = [f"{key}={value}" for key, value in sorted(self.settings.items())]
+        return " ".join([self.model, *settings])
 
     @property
     def name(self) -> str:
         return f"{self.dataset} {self.row} seed={self.seed}"
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        return {**self.settings, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class JobResult:
         return dict(self.record.get("metrics", {}))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """`ranks` [test samples], at most WORST; for seed 0 the learned `encoding` [rows, d] too."""
+        """`ranks` [test samples], at most WORST; for seed 0 the learned `encoding` [rows, d]."""
         path = self.path.with_suffix(".npz")
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -105,10 +107,8 @@ def load_result(job: Job, folder: Path) -> JobResult | None:
     if not path.exists():
         return None
     record = read_json(path)
-    if (
-        not isinstance(record, dict)
-        or not {"fingerprint", "total_seconds"} <= record.keys()
-    ):
+    needed = {"fingerprint", "total_seconds"}
+    if not isinstance(record, dict) or not needed <= record.keys():
         raise InputError(
             f"{path} is not the result of a job; remove it, or name another --out"
         )
@@ -118,28 +118,29 @@ def load_result(job: Job, folder: Path) -> JobResult | None:
 
 def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
     """Why a saved result can't be used: other data, or other default settings."""
-    record = result.record
-    if record["fingerprint"] != data.fingerprint:
-        return f"it was run on other data (fingerprint {record['fingerprint'][:8]}, now {data.fingerprint[:8]})"
-    before = record.get("config", {})
+    fingerprint = result.record["fingerprint"]
+    if fingerprint != data.fingerprint:
+        return (
+            f"it was run on other data (fingerprint {fingerprint[:8]}, "
+            f"now {data.fingerprint[:8]})"
+        )
+    before = result.record.get("config", {})
     now = {} if result.error else config_of(result.job)
     for key, value in now.items():
-        if (
-            key in before and before[key] != value
-        ):  # settings added since then are off by default
+        # Settings that were added since then are off by default.
+        if key in before and before[key] != value:
             return f"it was run with {key}={before[key]}, which is {value} now"
     return None
 
 
 def config_of(job: Job) -> dict[str, Any]:
-    """Every setting of a job: the model's and, if it is trained, those of the training."""
+    """Every setting of a job; a model that counts has none of a training."""
     spec = find_spec(job.model)
-    model, training = split_settings(
-        {**job.settings, "seed": job.seed}, spec.config(), Settings(**spec.settings)
-    )
-    return (
-        asdict(model) if not spec.is_trained else {**asdict(training), **asdict(model)}
-    )
+    defaults = (spec.config(), Settings(**spec.settings))
+    model, training = split_settings(job.all_settings, *defaults)
+    if not spec.is_trained:
+        return asdict(model)
+    return {**asdict(training), **asdict(model)}
 
 
 def run_jobs(
@@ -158,16 +159,14 @@ def run_jobs(
     progress = progress or SilentProgress()
     executor = executor or ThisProcess()
     folder = folder.absolute()
-    wanted = list({job.name: job for job in jobs}.values())
+    jobs = list({job.name: job for job in jobs}.values())
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
-    def started(missing: list[Job]) -> Iterator[Job]:
+    def jobs_to_start(missing: list[Job]) -> Iterator[Job]:
         for number, job in enumerate(missing):
             if time.monotonic() >= deadline:
-                left = len(missing) - number
-                progress.message(
-                    f"{left} of {len(wanted)} jobs are left; the same command continues with them"
-                )
+                left = f"{len(missing) - number} of {len(jobs)} jobs are left"
+                progress.message(f"{left}; the same command continues with them")
                 return
             progress.update("Jobs", number, len(missing), job.name)
             yield job
@@ -175,20 +174,19 @@ def run_jobs(
     with one_writer(folder):
         missing = [
             job
-            for job in wanted
+            for job in jobs
             if not is_done(job, datasets[job.dataset], folder, progress)
         ]
         task = partial(run_job, datasets, folder, device)
-        results = executor.run(
-            task, started(missing), work="Jobs", gpus=executor.gpus_for(device)
-        )
+        gpus = executor.gpus_for(device)
+        results = executor.run(task, jobs_to_start(missing), work="Jobs", gpus=gpus)
         for number, (_, result) in enumerate(results, start=1):
             progress.message(f"{number} of {len(missing)}: {result_line(result)}")
-        saved = [load_result(job, folder) for job in wanted]
+        saved = [load_result(job, folder) for job in jobs]
     return {
-        one.job.name: one
-        for one in saved
-        if one and not why_outdated(one, datasets[one.job.dataset])
+        result.job.name: result
+        for result in saved
+        if result and not why_outdated(result, datasets[result.job.dataset])
     }
 
 
@@ -203,88 +201,75 @@ def is_done(job: Job, data: PreparedDataset, folder: Path, progress: Progress) -
 
 
 def result_line(result: JobResult) -> str:
-    seconds = result.record["total_seconds"]
+    name = result.job.name
+    seconds = f"{result.record['total_seconds']:.0f} s"
     if result.error:
-        return f"{result.job.name} failed after {seconds:.0f} s: {result.error}"
-    figures = ", ".join(
-        f"{name} {result.metrics[name]:.2f}" for name in ("recall@10", "mrr@10")
-    )
-    return f"{result.job.name}: {figures} in {seconds:.0f} s"
+        return f"{name} failed after {seconds}: {result.error}"
+    recall = f"recall@10 {result.metrics['recall@10']:.2f}"
+    return f"{name}: {recall}, mrr@10 {result.metrics['mrr@10']:.2f} in {seconds}"
 
 
 def run_job(
     datasets: Mapping[str, PreparedDataset], folder: Path, device: str, job: Job
 ) -> JobResult:
-    """Train and evaluate, and save the result, or the error where it fails."""
+    """Train and evaluate, and save the result, or why it failed."""
     began = time.monotonic()
     data = datasets[job.dataset]
-    where = choose_device(device)
-    record: dict[str, Any] = {
-        **{
-            "dataset": job.dataset,
-            "model": job.model,
-            "settings": dict(job.settings),
-            "seed": job.seed,
-        },
-        **{
-            "fingerprint": data.fingerprint,
-            "posrec": __version__,
-            "torch": torch.__version__,
-        },
-        "python": platform.python_version(),
-        "machine": torch.cuda.get_device_name()
-        if where.type == "cuda"
-        else f"{platform.machine()} CPU",
-    }
     path = path_of(job, folder)
+    machine = f"{platform.machine()} CPU"
+    if choose_device(device).type == "cuda":
+        machine = torch.cuda.get_device_name()
+    record: dict[str, Any] = {
+        **asdict(job),
+        "fingerprint": data.fingerprint,
+        "posrec": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": machine,
+    }
+    options = FitOptions(job.all_settings, device, SilentProgress(), resumable=False)
     with tempfile.TemporaryDirectory() as scratch:
-        folder_of_run = Path(scratch) / "run"
+        run = Path(scratch) / "run"
         try:
             record["config"] = config_of(job)
-            settings = {**job.settings, "seed": job.seed}
-            options: dict[str, Any] = {
-                "progress": SilentProgress(),
-                "resumable": False,
-                "export": False,
-            }
-            run, evaluation = fit_run(
-                data, job.model, folder_of_run, settings, device, **options
-            )
+            evaluation = train_and_score(data, job.model, options, run)
         except RunStopped:
             raise RunStopped(
                 f"stopped in {job.name}; the same command continues with it"
             ) from None
-        except Exception as error:  # hours of other jobs must not be lost to one that fails, whatever the reason
+        # Hours of other jobs must not be lost to one that fails, whatever the reason.
+        except Exception as error:
             record["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:
-            log_file = folder_of_run / LOG
-            log = (
-                [json.loads(line) for line in log_file.read_text().splitlines()]
-                if log_file.exists()
-                else []
-            )
-            record |= {
-                "metrics": {
-                    name: round(100 * value, 4)
-                    for name, value in evaluation.metrics.items()
-                },
-                "losses": [round(line["loss"], 4) for line in log if "loss" in line],
-                "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
-            }
-            arrays: dict[str, Any] = {
-                "ranks": evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)
-            }
-            tables = list(encoding_tables(run.model.state_dict()).values())
-            if job.seed == 0 and len(tables) == 1:  # the report draws those of seed 0
-                arrays["encoding"] = tables[0].cpu().numpy()
-            with (
-                whole_file(path.with_suffix(".npz"), overwrite=True) as unfinished,
-                unfinished.open("wb") as file,
-            ):
-                np.savez_compressed(file, **arrays)
-    record |= {
-        "total_seconds": round(time.monotonic() - began, 1),
-        "finished": datetime.now(UTC).date().isoformat(),
-    }
+            record |= figures_of_run(run, evaluation)
+            save_arrays(path.with_suffix(".npz"), job, run, evaluation)
+    record["total_seconds"] = round(time.monotonic() - began, 1)
+    record["finished"] = datetime.now(UTC).date().isoformat()
     write_json(path, record)
     return JobResult(job, record, path)
+
+
+def figures_of_run(run: Path, evaluation: Evaluation) -> dict[str, Any]:
+    lines = (run / LOG).read_text().splitlines() if (run / LOG).exists() else []
+    log = [json.loads(line) for line in lines]
+    return {
+        "metrics": {
+            name: round(100 * value, 4) for name, value in evaluation.metrics.items()
+        },
+        "losses": [round(line["loss"], 4) for line in log if "loss" in line],
+        "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
+    }
+
+
+def save_arrays(path: Path, job: Job, run: Path, evaluation: Evaluation) -> None:
+    ranks = evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)
+    arrays: dict[str, Any] = {"ranks": ranks}
+    weights, _ = load_tensors(run / WEIGHTS)
+    tables = list(encoding_tables(weights).values())
+    if job.seed == 0 and len(tables) == 1:  # the report draws those of seed 0
+        arrays["encoding"] = tables[0].numpy()
+    with (
+        whole_file(path, overwrite=True) as unfinished,
+        unfinished.open("wb") as file,
+    ):
+        np.savez_compressed(file, **arrays)

@@ -1,174 +1,129 @@
 """The report on an experiment: report.md, made from summary.json alone, and the encodings drawn."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from posrec.errors import plural
 from posrec.experiments.encoding_figures import figures
 from posrec.experiments.encodings import TrainedEncoding
+from posrec.experiments.rendering import render
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR
 from posrec.experiments.reproduce.grid import EXPERIMENTS, FIGURES
-from posrec.experiments.reproduce.paper import (
-    METRICS,
-    SAMPLES,
-    TITLES,
-    dataset_of,
-    impossible,
-)
-from posrec.experiments.reproduce.tables import TESTED
+from posrec.experiments.reproduce.paper import DATASETS, METRICS, dataset_of, impossible
 from posrec.io import write_json, write_text
 
-REPORT = "report.md"
-SUMMARY = "summary.json"
-PICTURES = "figures"
 NAMES = {"recall@5": "R@5", "recall@10": "R@10", "mrr@5": "M@5", "mrr@10": "M@10"}
+Table = dict[str, Any]
 Summary = dict[str, Any]
-
-METHOD = """\
-Every item is ranked for every test sample; ties count against the target. Figures are means over seeds in percent, ±
-the standard deviation over seeds. Differences are in points of percent, ± half the 95 % interval, from the same test
-samples; p is corrected after Holm over all comparisons of a table, and a difference is shown if it is below 0.05. A
-claim held if every comparison that it makes was shown, did not hold if one was shown the other way round, and is
-unclear otherwise. docs/protocol.md has the details."""
-IMPOSSIBLE = """\
-† No ranking has these figures together: MRR@K lies between Recall@K / K and Recall@K, and from K = 5 to 10 it grows by
-a tenth to a sixth of what Recall does. The paper's row is shown as printed."""
 
 
 def write_report(
     summary: Summary, learned: Sequence[TrainedEncoding], out: Path
 ) -> None:
-    """The summary, the report, and for the experiment `figures` the encodings drawn."""
-    if draws_encodings(summary):
+    if summary["experiment"] in (FIGURES.name, "all"):
         summary["figures"] = []
-        (out / PICTURES).mkdir(exist_ok=True)
+        (out / "figures").mkdir(exist_ok=True)
         for name, figure in figures(100, learned):
-            figure.savefig(
-                out / PICTURES / f"{name}.png", dpi=80, metadata={"Software": None}
-            )
-            summary["figures"].append(f"{PICTURES}/{name}.png")
-    write_json(out / SUMMARY, summary)
-    write_text(out / REPORT, markdown_report(summary))
-
-
-def draws_encodings(summary: Summary) -> bool:
-    return summary["experiment"] in (FIGURES.name, "all")
+            path = f"figures/{name}.png"
+            figure.savefig(out / path, dpi=80, metadata={"Software": None})
+            summary["figures"].append(path)
+    write_json(out / "summary.json", summary)
+    write_text(out / "report.md", markdown_report(summary))
 
 
 def dataset_title(dataset: str) -> str:
-    return TITLES.get(dataset_of(dataset) or "", dataset)
+    paper_dataset = dataset_of(dataset)
+    return DATASETS[paper_dataset]["title"] if paper_dataset else dataset
 
 
 def introduction(summary: Summary) -> list[str]:
     names = ", ".join(map(dataset_title, summary["datasets"]))
-    wanted = summary["jobs"]["wanted"]
+    total = summary["jobs"]["wanted"]
     missing = summary["jobs"]["missing"]
     failed = len(summary["failed"])
     lines = [
-        f"Section 5 of “Exploiting Positional Information for Session-based Recommendation”, {summary['experiment']}, "
-        f"on {names}: {wanted - missing - failed:,} of {wanted:,} trainings done, up to "
-        f"{plural(summary['seeds'], 'seed')} each."
+        "Section 5 of “Exploiting Positional Information for Session-based Recommendation”, "
+        f"{summary['experiment']}, on {names}: {total - missing - failed:,} of {total:,} "
+        f"trainings done, up to {plural(summary['seeds'], 'seed')} each."
     ]
     if summary["quick"]:
         lines.append(
-            "This is a quick run of tiny models on a simulated shop: it says nothing about the paper."
+            "This is a quick run of tiny models on a simulated shop: it says nothing about the "
+            "paper."
         )
     if failed:
-        lines.append(
-            f"{plural(failed, 'training')} failed; they are listed at the end."
-        )
+        trainings = plural(failed, "training")
+        lines.append(f"{trainings} failed; they are listed at the end.")
     if missing:
-        lines.append(
-            f"{plural(missing, 'training')} not run yet; the same command continues with them."
-        )
+        trainings = plural(missing, "training")
+        lines.append(f"{trainings} not run yet; the same command continues with them.")
     for name, data in summary["datasets"].items():
-        samples = (data["train_samples"], data["test_samples"])
-        train, test = expected = SAMPLES.get(dataset_of(name) or "", samples)
-        if expected != samples:
+        samples = [data["train_samples"], data["test_samples"]]
+        paper_dataset = dataset_of(name)
+        expected = DATASETS[paper_dataset]["samples"] if paper_dataset else samples
+        if samples != expected:
             lines.append(
-                f"{name} has {samples[0]:,} training and {samples[1]:,} test samples where the paper has {train:,} and "
-                f"{test:,}: its figures don't compare."
+                f"{name} has {samples[0]:,} training and {samples[1]:,} test samples where the "
+                f"paper has {expected[0]:,} and {expected[1]:,}: its figures don't compare."
             )
     return lines
 
 
 def verdict_counts(summary: Summary) -> str:
     counts = Counter(claim["verdict"] for claim in summary["claims"])
-    listed = ", ".join(
-        f"{counts[verdict]} {verdict}" for verdict in (HELD, FAILED, UNCLEAR)
+    listed = [f"{counts[verdict]} {verdict}" for verdict in (HELD, FAILED, UNCLEAR)]
+    return (
+        "Answers to the paper's claims, one for each claim, dataset and metric: "
+        f"{', '.join(listed)}."
     )
-    return f"Answers to the paper's claims, one for each claim, dataset and metric: {listed}."
 
 
 def markdown_report(summary: Summary) -> str:
-    parts = ["# The paper's experiments, run again", *introduction(summary), METHOD]
-    if summary["tables"]:
-        head = (
-            "claim",
-            "dataset",
-            "metric",
-            "verdict",
-            "the comparison that decided",
-            "difference",
-            "p",
-        )
-        parts += ["## Which claims of the paper held", verdict_counts(summary)]
-        parts += [
-            markdown_table(
-                head,
-                (claim_cells(claim, summary["tables"]) for claim in summary["claims"]),
-            )
-        ]
-    for experiment in EXPERIMENTS.values():
-        tables = [
-            table
-            for table in summary["tables"]
-            if table["experiment"] == experiment.name
-        ]
-        parts += [f"## {experiment.title}", experiment.about] if tables else []
-        for table in tables:
-            parts += table_parts(table)
-    if draws_encodings(summary):
-        parts += encoding_parts(summary)
-    parts += [
-        "## Where this comes from",
-        "\n".join(f"- {line}" for line in provenance(summary)),
-    ]
-    if summary["failed"]:
-        failed = [f"- {name}: {error}" for name, error in summary["failed"].items()]
-        parts += ["### Trainings that failed", "\n".join(failed)]
-    return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(
-        f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)
+    tables = summary["tables"]
+    encodings = []
+    for learned in summary["encodings"]:
+        similarities = [f"{value:.2f}" for value in learned["similarity"]]
+        encodings.append([learned["encoding"].upper(), learned["run"], *similarities])
+    return render(
+        "report.md.j2",
+        summary=summary,
+        introduction=introduction(summary),
+        verdicts=verdict_counts(summary),
+        claims=[claim_cells(claim, tables) for claim in summary["claims"]],
+        experiments=EXPERIMENTS.values(),
+        title=dataset_title,
+        rows=head_and_rows,
+        has_impossible=has_impossible,
+        differences=differences,
+        figures=FIGURES,
+        encodings=encodings,
+        plural=plural,
     )
 
 
-def claim_cells(claim: dict[str, Any], tables: Sequence[dict[str, Any]]) -> list[str]:
-    place = (claim["experiment"], claim["dataset"])
-    (rows,) = (
-        table["rows"]
+def claim_cells(claim: dict[str, Any], tables: Sequence[Table]) -> list[str]:
+    (table,) = (
+        table
         for table in tables
-        if (table["experiment"], table["dataset"]) == place
+        if table["experiment"] == claim["experiment"]
+        and table["dataset"] == claim["dataset"]
     )
     finding = claim["deciding"]
     metric = claim["metric"]
     figures = [
-        f"{label}: {rows[label][metric][0]:.2f}"
+        f"{label}: {table['rows'][label][metric][0]:.2f}"
         for label in (finding["first"], finding["second"])
     ]
-    cells = [
+    return [
         claim["claim"],
         dataset_title(claim["dataset"]),
         NAMES[metric],
         claim["verdict"],
         ", ".join(figures),
+        *difference_cells(finding),
     ]
-    return [*cells, *difference_cells(finding)]
 
 
 def difference_cells(finding: dict[str, Any]) -> list[str]:
@@ -186,38 +141,37 @@ def signed(points: float) -> str:
     return f"{round(points, 2) + 0.0:+.2f}"
 
 
-def table_parts(table: dict[str, Any]) -> list[str]:
-    papers = [row["paper"] for row in table["rows"].values()]
+def head_and_rows(table: Table) -> tuple[list[str], list[list[str]]]:
+    rows = table["rows"].items()
+    compares = any(row["paper"] for _, row in rows)
     head = ["%", "seeds"]
     for metric in METRICS:
-        head += (
-            [NAMES[metric], "paper", "difference"] if any(papers) else [NAMES[metric]]
-        )
-    rows = [row_cells(label, row, any(papers)) for label, row in table["rows"].items()]
-    parts = [f"### {dataset_title(table['dataset'])}", markdown_table(head, rows)]
-    if any(impossible(paper) for paper in papers):
-        parts.append(IMPOSSIBLE)
-    if table["findings"]:
-        by_pair: dict[str, list[str]] = {}
-        for one in table["findings"]:
-            by_pair.setdefault(f"{one['first']} - {one['second']}", []).extend(
-                difference_cells(one)
-            )
-        head = [
-            "comparison",
-            *(cell for metric in TESTED for cell in (NAMES[metric], "p")),
-        ]
-        parts.append(
-            markdown_table(head, ([pair, *cells] for pair, cells in by_pair.items()))
-        )
-    return parts
+        head.append(NAMES[metric])
+        if compares:
+            head += ["paper", "difference"]
+    return head, [row_cells(label, row, compares) for label, row in rows]
+
+
+def has_impossible(table: Table) -> bool:
+    return any(impossible(row["paper"]) for row in table["rows"].values())
+
+
+def differences(table: Table) -> list[list[str]]:
+    rows: dict[str, list[str]] = {}
+    for finding in table["findings"]:
+        pair = f"{finding['first']} - {finding['second']}"
+        rows.setdefault(pair, [pair]).extend(difference_cells(finding))
+    return list(rows.values())
 
 
 def row_cells(label: str, row: dict[str, Any], compares: bool) -> list[str]:
     seeds = row["seeds"]
-    wanted = row["wanted"]
-    count = str(wanted) if seeds == wanted else f"{seeds} of {wanted}"
-    cells = [label, count if seeds else "failed" if row["failed"] else "not run yet"]
+    planned = row["wanted"]
+    if not seeds:
+        done = "failed" if row["failed"] else "not run yet"
+    else:
+        done = str(planned) if seeds == planned else f"{seeds} of {planned}"
+    cells = [label, done]
     mark = "†" if impossible(row["paper"]) else ""
     for metric in METRICS:
         ours = row.get(metric, [])
@@ -227,48 +181,3 @@ def row_cells(label: str, row: dict[str, Any], compares: bool) -> list[str]:
             cells.append(f"{printed[0]:.2f}{mark}" if printed else "")
             cells.append(signed(ours[0] - printed[0]) if printed and ours else "")
     return cells
-
-
-def encoding_parts(summary: Summary) -> list[str]:
-    """Section 5.5: the fixed encodings, and what PosRec learned on each dataset, seed 0."""
-    head = (
-        "encoding",
-        "learned on",
-        "same position from the first click",
-        "same from the last",
-        "others",
-    )
-    rows = [
-        [
-            one["encoding"].upper(),
-            one["run"],
-            *(f"{value:.2f}" for value in one["similarity"]),
-        ]
-        for one in summary["encodings"]
-    ]
-    return [
-        f"## {FIGURES.title}",
-        FIGURES.about,
-        "Mean dot products between positions of sessions of 10 and of 20 clicks, scaled to 0 .. 1:",
-        markdown_table(head, rows),
-        *(
-            f"![{Path(name).stem.replace('-', ' ')}]({name})"
-            for name in summary["figures"]
-        ),
-    ]
-
-
-def provenance(summary: Summary) -> list[str]:
-    lines = []
-    for key, values in summary["made_by"].items():
-        counted = [
-            f"{value} ({plural(count, 'training')})" for value, count in values.items()
-        ]
-        lines.append(f"{key}: {', '.join(counted)}")
-    for name, data in summary["datasets"].items():
-        lines.append(
-            f"{dataset_title(name)}: folder {name}, {data['train_samples']:,} training samples, "
-            f"{data['test_samples']:,} test samples in {data['test_sessions']:,} sessions, {data['train_items']:,} "
-            f"items in training, fingerprint {data['fingerprint']}"
-        )
-    return lines

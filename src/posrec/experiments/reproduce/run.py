@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.reproduce.claims import answer_claims, pairs_of
 from posrec.experiments.reproduce.grid import (
     FIGURES,
+    Experiment,
     all_jobs,
     choose_experiments,
     jobs_of,
@@ -25,7 +28,6 @@ from posrec.experiments.reproduce.tables import make_table
 from posrec.io.executor import Executor
 from posrec.progress import Progress, SilentProgress
 
-JOBS = "jobs"
 QUICK_SEEDS = 2
 # For every model that has the setting: everything is run, nothing is trained to the end.
 QUICK = {
@@ -38,76 +40,110 @@ QUICK = {
 }
 
 
-def reproduce(
+@dataclass(frozen=True)
+class Plan:
+    """Which experiments are run, on which datasets, and with how many seeds."""
+
+    name: str  # of the experiment, or "all"
+    experiments: Sequence[Experiment]
+    datasets: Mapping[str, PreparedDataset]
+    seeds: int
+    shared_settings: Mapping[str, Any]
+
+
+def make_plan(
     experiment: str,
     data: Sequence[Path],
     out: Path,
     seeds: int = 5,
+    quick_sessions: int | None = None,
+) -> Plan:
+    """With `quick_sessions`, tiny models are trained on a simulated shop of that size."""
+    experiments = choose_experiments(experiment)
+    if quick_sessions is None:
+        return Plan(experiment, experiments, load_datasets(data), seeds, {})
+    shop = {"demo": quick_shop(out, quick_sessions)}
+    return Plan(experiment, experiments, shop, min(seeds, QUICK_SEEDS), QUICK)
+
+
+def reproduce(
+    plan: Plan,
+    out: Path,
     device: str = "auto",
     minutes: float | None = None,
-    quick_sessions: int | None = None,
     progress: Progress | None = None,
-    with_report: bool = True,
     executor: Executor | None = None,
+    with_report: bool = True,
 ) -> dict[str, Any]:
-    """Run the missing jobs of `experiment` into `out/jobs`, and report; return summary.json.
-
-    With `quick_sessions` tiny models are trained on a simulated shop of so many sessions.
-    """
+    """Run the missing jobs of a plan into `out/jobs`, and report; return summary.json."""
     progress = progress or SilentProgress()
-    experiments = choose_experiments(experiment)
     out.mkdir(parents=True, exist_ok=True)
-    if quick_sessions is None:
-        datasets = load_datasets(data)
-        shared_settings = {}
-    else:
-        datasets = {"demo": quick_shop(out, quick_sessions)}
-        shared_settings = QUICK
-        seeds = min(seeds, QUICK_SEEDS)
-    jobs = all_jobs(experiments, list(datasets), seeds, shared_settings)
-    results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, executor)
-    tables: list[dict[str, Any]] = []
-    learned: list[TrainedEncoding] = []
-    for one in experiments if with_report else ():
-        for name, prepared in datasets.items():
-            progress.update(
-                "Testing differences",
-                len(tables),
-                len(experiments) * len(datasets),
-                name,
-            )
-            if one is FIGURES:
-                learned += learned_encodings(name, results, shared_settings)
-            else:
-                pairs = pairs_of(one.name, dataset_of(name))
-                tables.append(
-                    make_table(
-                        one, prepared, name, results, pairs, seeds, shared_settings
-                    )
-                )
+    datasets = plan.datasets
+    jobs = all_jobs(plan.experiments, list(datasets), plan.seeds, plan.shared_settings)
+    results = run_jobs(
+        jobs, datasets, out / "jobs", device, minutes, progress, executor
+    )
+    tables = make_tables(plan, results, progress) if with_report else []
+    learned = learned_encodings(plan, results) if with_report else []
     summary = {
-        "experiment": experiment,
-        "seeds": seeds,
-        "quick": bool(shared_settings),
-        "datasets": {
-            name: dataset_summary(prepared) for name, prepared in datasets.items()
-        },
+        "experiment": plan.name,
+        "seeds": plan.seeds,
+        "quick": bool(plan.shared_settings),
+        "datasets": {name: dataset_summary(data) for name, data in datasets.items()},
         **results_summary(results),
         "jobs": {"wanted": len(jobs), "missing": len(jobs) - len(results)},
         "tables": tables,
         "claims": answer_claims(tables),
         "encodings": [
             {
-                "encoding": one.name,
-                "run": str(one.run),
-                "similarity": mean_similarities(one.scheme),
+                "encoding": encoding.name,
+                "run": str(encoding.run),
+                "similarity": mean_similarities(encoding.scheme),
             }
-            for one in learned
+            for encoding in learned
         ],
     }
     if with_report:
         write_report(summary, learned, out)
     return summary
+
+
+def make_tables(
+    plan: Plan, results: Mapping[str, JobResult], progress: Progress
+) -> list[dict[str, Any]]:
+    tables: list[dict[str, Any]] = []
+    total = len(plan.experiments) * len(plan.datasets)
+    for experiment in plan.experiments:
+        if experiment is FIGURES:
+            continue
+        for name, data in plan.datasets.items():
+            progress.update("Testing differences", len(tables), total, name)
+            pairs = pairs_of(experiment.name, dataset_of(name))
+            settings = plan.shared_settings
+            tables.append(
+                make_table(experiment, data, name, results, pairs, plan.seeds, settings)
+            )
+    return tables
+
+
+def learned_encodings(
+    plan: Plan, results: Mapping[str, JobResult]
+) -> list[TrainedEncoding]:
+    """LPE and LDPE as PosRec learned them on each dataset, seed 0, where there is a result."""
+    encodings: list[TrainedEncoding] = []
+    if FIGURES not in plan.experiments:
+        return encodings
+    for dataset, row in product(plan.datasets, FIGURES.rows):
+        (job,) = jobs_of(row, dataset, 1, plan.shared_settings)
+        result = results.get(job.name)
+        if result is None or result.error:
+            continue
+        table = result.arrays().get("encoding")
+        if table is not None:
+            name = str(row.settings["encoding"])
+            run = Path(f"{dataset}, seed 0")
+            encodings.append(TrainedEncoding(run, name, torch.from_numpy(table)))
+    return encodings
 
 
 def load_datasets(folders: Sequence[Path]) -> dict[str, PreparedDataset]:
@@ -124,30 +160,12 @@ def load_datasets(folders: Sequence[Path]) -> dict[str, PreparedDataset]:
 
 
 def quick_shop(out: Path, sessions: int) -> PreparedDataset:
-    """A demo shop of few sessions, made once."""
     from posrec.demo.shop import make_demo
 
     folder = out / f"demo-{sessions}"
-    return (
-        load(folder / "data")
-        if (folder / "data").exists()
-        else make_demo(folder, sessions=sessions)
-    )
-
-
-def learned_encodings(
-    dataset: str, results: Mapping[str, JobResult], shared_settings: Mapping[str, Any]
-) -> list[TrainedEncoding]:
-    """LPE and LDPE as PosRec learned them on a dataset, seed 0, where there is a result."""
-    encodings = []
-    for row in FIGURES.rows:
-        result = results.get(jobs_of(row, dataset, 1, shared_settings)[0].name)
-        table = result.arrays().get("encoding") if result and not result.error else None
-        if table is not None:
-            name = str(row.settings["encoding"])
-            run = Path(f"{dataset}, seed 0")
-            encodings.append(TrainedEncoding(run, name, torch.from_numpy(table)))
-    return encodings
+    if (folder / "data").exists():
+        return load(folder / "data")
+    return make_demo(folder, sessions=sessions)
 
 
 def dataset_summary(data: PreparedDataset) -> dict[str, Any]:
@@ -161,14 +179,12 @@ def dataset_summary(data: PreparedDataset) -> dict[str, Any]:
 
 
 def results_summary(results: Mapping[str, JobResult]) -> dict[str, Any]:
-    """Trainings by machine, version and day; their time; failures."""
     records = [result.record for result in results.values()]
-    keys = ("machine", "posrec", "torch", "python", "finished")
+    made_by = {}
+    for key in ("machine", "posrec", "torch", "python", "finished"):
+        made_by[key] = dict(Counter(str(record.get(key, "")) for record in records))
     return {
-        "made_by": {
-            key: dict(Counter(str(record.get(key, "")) for record in records))
-            for key in keys
-        },
+        "made_by": made_by,
         "seconds": round(sum(record["total_seconds"] for record in records), 1),
         "failed": {
             name: result.error for name, result in results.items() if result.error

@@ -3,13 +3,13 @@ differences.
 
 Differences are tested on the same samples, each sample's gain averaged over the seeds. The
 variances over sessions and over seeds are added, so that a difference that is shown would be there
-with other sessions and other seeds. With one seed of a trained model that variance is unknown, and
-no difference is shown.
+with others. With one seed of a trained model its variance is unknown, and no difference is shown.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
@@ -35,8 +35,6 @@ from posrec.models.registry import MODELS
 
 TESTED = ("recall@10", "mrr@10")
 ROUNDING = 0.001  # of a recorded metric, in points of percent
-
-
 Pairs = Sequence[tuple[str, str]]
 Runs = Sequence[JobResult]  # the results of a row, one for each seed
 
@@ -50,42 +48,40 @@ def make_table(
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The table of `experiment` on one dataset, as in summary.json; `pairs` of rows are tested."""
+    """A table as in summary.json; `pairs` of rows are tested."""
     rows = {}
-    runs_of = {}
+    runs_by_row: dict[str, Runs] = {}
     for row in experiment.rows:
         jobs = jobs_of(row, dataset, seeds, shared_settings)
         done = [results[job.name] for job in jobs if job.name in results]
-        runs = runs_of[row.label] = [result for result in done if not result.error]
+        runs = [result for result in done if not result.error]
+        runs_by_row[row.label] = runs
+        metrics = runs[0].metrics if runs else ()
         rows[row.label] = {
             "seeds": len(runs),
             "wanted": len(jobs),
             "failed": len(done) - len(runs),
-            **{
-                metric: mean_and_deviation(runs, metric)
-                for metric in (runs[0].metrics if runs else ())
-            },
+            **{metric: mean_and_deviation(runs, metric) for metric in metrics},
             "paper": figures_of(experiment.name, dataset_of(dataset), row.label),
         }
-    findings = find_differences(runs_of, pairs, data)
     return {
         "experiment": experiment.name,
         "dataset": dataset,
         "rows": rows,
-        "findings": findings,
+        "findings": find_differences(runs_by_row, pairs, data),
     }
 
 
 def mean_and_deviation(runs: Runs, metric: str) -> list[float]:
     values = [run.metrics[metric] for run in runs]
-    return [
-        round(value, 2)
-        for value in (mean(values), *([stdev(values)] if len(values) > 1 else []))
-    ]
+    figures = [mean(values)]
+    if len(values) > 1:
+        figures.append(stdev(values))
+    return [round(figure, 2) for figure in figures]
 
 
 def find_differences(
-    runs_of: Mapping[str, Runs],
+    runs_by_row: Mapping[str, Runs],
     pairs: Pairs,
     data: PreparedDataset,
     metrics: Sequence[str] = TESTED,
@@ -94,26 +90,33 @@ def find_differences(
 
     A difference is in points of percent; its margin is half its 95 % interval, or None if unknown.
     """
-    mean_gains = cache(
-        lambda label, metric: gains_over_seeds(label, runs_of[label], metric)
-    )
-    both_run = [
-        (first, second) for first, second in pairs if runs_of[first] and runs_of[second]
-    ]
+
+    @cache
+    def mean_gains(label: str, metric: str) -> Tensor:
+        return gains_over_seeds(label, runs_by_row[label], metric)
+
     sessions = session_of_samples(data.test)
     findings: list[dict[str, Any]] = []
-    for first, second, metric in (
-        (*pair, metric) for pair in both_run for metric in metrics
-    ):
+    for (first, second), metric in product(pairs, metrics):
+        first_runs = runs_by_row[first]
+        second_runs = runs_by_row[second]
+        if not first_runs or not second_runs:
+            continue
         over_sessions = compare_paired(
             mean_gains(first, metric), mean_gains(second, metric), sessions
         )
-        over_seeds = [seed_error(runs_of[label], metric) for label in (first, second)]
+        over_seeds = [seed_error(first_runs, metric), seed_error(second_runs, metric)]
         points, half, p = combine_errors(over_sessions, data.test.sessions, over_seeds)
-        about = {"first": first, "second": second, "metric": metric}
-        seeds = [len(runs_of[label]) for label in (first, second)]
         findings.append(
-            {**about, "difference": points, "margin": half, "p": p, "seeds": seeds}
+            {
+                "first": first,
+                "second": second,
+                "metric": metric,
+                "difference": points,
+                "margin": half,
+                "p": p,
+                "seeds": [len(first_runs), len(second_runs)],
+            }
         )
     corrected = holm([finding["p"] for finding in findings])
     return [{**finding, "p": p} for finding, p in zip(findings, corrected, strict=True)]
@@ -125,23 +128,21 @@ def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
     The ranks in results/reproduction reach to 10: a metric at 20 raises an InputError.
     """
     name, _, k = metric.partition("@")
-    gained = torch.stack(
-        [gains(torch.from_numpy(run.arrays()["ranks"]), name, int(k)) for run in runs]
-    ).mean(0)
-    if (
-        abs(100 * float(gained.mean()) - mean(run.metrics[metric] for run in runs))
-        > ROUNDING
-    ):
+    ranks = [torch.from_numpy(run.arrays()["ranks"]) for run in runs]
+    by_seed = [gains(run_ranks, name, int(k)) for run_ranks in ranks]
+    by_sample = torch.stack(by_seed).mean(0)
+    recorded = mean(run.metrics[metric] for run in runs)
+    if abs(100 * float(by_sample.mean()) - recorded) > ROUNDING:
         raise InputError(
             f"the ranks of {label} are not those of its {metric}; run its jobs again"
         )
-    return gained
+    return by_sample
 
 
 def combine_errors(
     over_sessions: Comparison, sessions: int, over_seeds: Sequence[tuple[float, float]]
 ) -> tuple[float, float | None, float]:
-    """A difference and half its 95 % interval, in points, and its p, from all sources of error."""
+    """A difference and half its 95 % interval, in points, and its p."""
     points = 100 * over_sessions.difference
     if any(math.isinf(error) for error, _ in over_seeds):
         return points, None, 1.0

@@ -17,12 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import (
-    SCHEMA,
-    WITHOUT_TIMES,
-    read_array,
-    read_optional,
-)
+from posrec.data.arrays import SCHEMA, WITHOUT_TIMES, read_array, read_optional
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError, plural

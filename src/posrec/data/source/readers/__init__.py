@@ -39,13 +39,10 @@ class Reader:
 
     read: Callable[[Sequence[File], ClickCollector], None]
     options: Sequence[str]  # of LogOptions, that the user may give
-    time_unit: str | None = None  # of numbers, if the format says it
-    columns: Mapping[str, Any] = field(
+    fixed: Mapping[str, Any] = field(
         default_factory=dict
-    )  # that it always has, by option
-    default_events: tuple[
-        str, ...
-    ] = ()  # that are read unless the user asks for others
+    )  # options that the format gives
+    default_events: Sequence[str] = ()  # that are read unless the user asks for others
 
     def __call__(
         self,
@@ -55,46 +52,38 @@ class Reader:
         store: ClickStore,
         whole_log: Sequence[File] = (),
     ) -> ParsedLog:
-        """Add the clicks of the files to `store`. The caller finishes and reports."""
-        options = replace(options, **self.columns)
+        """Add the clicks of the files to `store`. The caller reports on the whole log."""
+        options = replace(options, **self.fixed)
         collector = ClickCollector(
-            progress, options, store, whole_log, self.time_unit, self.default_events
+            progress, options, store, whole_log, self.default_events
         )
         self.read(files, collector)
         collector.parsed.time_unit = collector.read_time.unit
         return collector.parsed
 
 
-YOOCHOOSE_COLUMNS = {
-    "session_column": "session",
-    "item_column": "item",
-    "time_column": "timestamp",
-}
+MILLISECONDS = {"time_unit": "ms"}
 VISITORS = {
+    **MILLISECONDS,
     "user_column": "visitorid",
     "item_column": "itemid",
     "time_column": "timestamp",
     "event_column": "event",
 }
+EVENT_CLICKS = (*EVENTS, *CLICKS)
 READERS: dict[str, Reader] = {
-    "yoochoose": Reader(
-        partial(read_text, YOOCHOOSE), CLICKS, columns=YOOCHOOSE_COLUMNS
-    ),
-    "diginetica": Reader(partial(read_text, DIGINETICA), CLICKS, "ms"),
+    "yoochoose": Reader(partial(read_text, YOOCHOOSE), CLICKS),
+    "diginetica": Reader(partial(read_text, DIGINETICA), CLICKS, MILLISECONDS),
     "retailrocket": Reader(
-        partial(read_text, CSV),
-        (*EVENTS, *CLICKS),
-        "ms",
-        VISITORS,
-        default_events=("view",),
+        partial(read_text, CSV), EVENT_CLICKS, VISITORS, default_events=["view"]
     ),
-    "otto": Reader(read_otto, (*EVENTS, *CLICKS), "ms", default_events=("clicks",)),
+    "otto": Reader(read_otto, EVENT_CLICKS, MILLISECONDS, default_events=["clicks"]),
     "recbole": Reader(partial(read_text, RECBOLE), ANY_LOG),
-    "recbole-prefixes": Reader(read_prefixes, (), "ms"),
+    "recbole-prefixes": Reader(read_prefixes, (), MILLISECONDS),
     "csv": Reader(partial(read_text, CSV), (*ANY_LOG, "delimiter")),
     "tsv": Reader(partial(read_text, TSV), ANY_LOG),
     "jsonl": Reader(read_jsonl, ANY_LOG),
     "parquet": Reader(read_parquet, ANY_LOG),
-    "sessions": Reader(read_sessions, LINES, "ms"),
-    "srgnn": Reader(read_srgnn, (), "ms"),
+    "sessions": Reader(read_sessions, LINES, MILLISECONDS),
+    "srgnn": Reader(read_srgnn, (), MILLISECONDS),
 }

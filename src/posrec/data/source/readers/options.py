@@ -25,9 +25,7 @@ ANY_LOG = (
 class LogOptions:
     """What the user says about a log; every field can be left out."""
 
-    session_column: (
-        str | Sequence[str]
-    ) = ()  # several columns together are a composite key
+    session_column: str | Sequence[str] = ()  # several columns are a composite key
     user_column: str | None = None
     item_column: str | None = None
     time_column: str | None = None
@@ -42,9 +40,7 @@ class LogOptions:
     time_format: str | None = None
     bad_lines: str = "stop"
     bad_lines_limit: float = 0.01
-    drop_duplicates: bool = (
-        False  # here, because the kinds of events must be kept to tell duplicates
-    )
+    drop_duplicates: bool = False  # the kinds of events must then be kept
 
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns that were named, by role."""
@@ -52,7 +48,7 @@ class LogOptions:
 
     @property
     def needs_events(self) -> bool:
-        """Whether the column of event kinds is needed, not only read where there is one."""
+        """Whether the column of event kinds is needed; otherwise it is read if there is one."""
         return bool(self.events or self.event_weights or self.target_events)
 
     def check(self, format: str, names: Sequence[str]) -> None:
@@ -61,17 +57,18 @@ class LogOptions:
         for name, value in vars(self).items():
             if value != getattr(default, name) and name not in names:
                 raise InputError(
-                    f"{option_name(name)} can't be used with --format {format}, whose layout is fixed"
+                    f"{option_name(name)} can't be used with --format {format}, "
+                    "whose layout is fixed"
                 )
         if self.time_unit is not None and self.time_format is not None:
             raise InputError(
-                "--time-unit is for times that are numbers and --time-format for text; pass one of them"
+                "--time-unit is for times that are numbers and --time-format for text; "
+                "pass one of them"
             )
-        if self.delimiter is not None and not re.fullmatch(
-            r'[^"\r\n]', self.delimiter, re.ASCII
-        ):
+        delimiter = self.delimiter
+        if delimiter is not None and not re.fullmatch(r'[^"\r\n]', delimiter, re.ASCII):
             raise InputError(
-                f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
+                f"--delimiter {delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
             )
         if self.bad_lines not in BAD_LINES:
             raise InputError(
@@ -87,17 +84,16 @@ class LogOptions:
         for kind, weight in self.event_weights.items():
             if not 0 < weight <= MAX_WEIGHT:
                 raise InputError(
-                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MAX_WEIGHT:,}, not "
-                    f"{weight:g}; to predict some kinds only, use --target-events"
+                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most "
+                    f"{MAX_WEIGHT:,}, not {weight:g}; to predict some kinds only, use "
+                    "--target-events"
                 )
-        for option, kinds in (
-            ("--event-weights", self.event_weights),
-            ("--target-events", self.target_events),
-        ):
-            for kind in kinds:
+        for name in ("event_weights", "target_events"):
+            for kind in getattr(self, name):
                 if self.events and kind not in self.events:
                     raise InputError(
-                        f"{option} names {kind!r}, which --events does not read; add it to --events"
+                        f"{option_name(name)} names {kind!r}, which --events does not read; "
+                        "add it to --events"
                     )
 
 
@@ -107,7 +103,9 @@ def option_name(name: str) -> str:
 
 
 def as_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def split_commas(text: str) -> list[str]:
@@ -118,12 +116,12 @@ def parse_weights(text: str) -> dict[str, float]:
     """'view=1,cart=3' -> {'view': 1.0, 'cart': 3.0}."""
     weights: dict[str, float] = {}
     for pair in split_commas(text):
-        kind, sign, weight = pair.rpartition("=")
+        kind, _, weight = map(str.strip, pair.rpartition("="))
         try:
-            weights[kind.strip()] = float(weight)
+            weights[kind] = float(weight)
         except ValueError:
-            sign = ""
-        if not sign or not kind.strip():
+            kind = ""
+        if not kind:
             raise InputError(
                 f"--event-weights {pair!r} is not kind=weight; write e.g. view=1,cart=3,purchase=5"
             )

@@ -31,7 +31,7 @@ OPTIONAL_ARRAYS = {
 
 
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """A copy in memory: a mapped array changes with its file, or ends the process with SIGBUS."""
+    """A copy in memory: a mapped array changes with its file, or ends in SIGBUS."""
     path = reader.folder / f"{name}.npy"
     array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
@@ -49,7 +49,7 @@ def read_optional(reader: FolderReader, name: str) -> npt.NDArray[Any] | None:
 
 
 def fingerprint(folder: Path, validation_start: int) -> str:
-    """A hash of the arrays, the vocabulary with its columns, and where validation starts."""
+    """A hash of the arrays, the vocabulary and where validation starts."""
     digest = hashlib.blake2b(digest_size=16)
     paths = [folder / f"{name}.npy" for name in ARRAYS]
     paths.append(folder / VOCABULARY_FILE)

@@ -25,26 +25,21 @@ from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch
 from posrec.nn.first_read import first_read
 
-MANIFEST = DATASET
 CEILING = "ceiling.json"
 
 
 @dataclass(frozen=True, repr=False)
 class SessionDataset:
-    """Sessions in order of time.
-
-    `targets` lists the targets in increasing order. Without it, every click but the first of a
-    session is a target.
-    """
+    """Sessions in order of time. Without `targets`, every click but a session's first is one."""
 
     items: Tensor  # [clicks] int32
     offsets: Tensor  # [sessions + 1] int64, the index in `items` of each session's first click
     times: Tensor  # [sessions] int64, when each session began
-    targets: Tensor | None = None  # [samples] int64, indices in `items`
+    targets: Tensor | None = None  # [samples] int64, indices in `items`, increasing
 
     @cached_property
     def sample_offsets(self) -> Tensor:
-        """[sessions + 1] how many samples come before each session; without `targets`."""
+        """[sessions + 1] the samples before each session, without `targets`."""
         sessions = torch.arange(len(self.offsets), device=self.offsets.device)
         return self.offsets - self.offsets[0] - sessions
 
@@ -75,11 +70,11 @@ class SessionDataset:
         return int(self.lengths.max()) if self.sessions else 0
 
     def session(self, number: int) -> Tensor:
-        """The clicks of one session, oldest first; a view."""
+        """The items of a session, oldest first; a view."""
         return self.items[self.offsets[number] : self.offsets[number + 1]]
 
     def locate(self, sample_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The session of each sample, [B], and the index in `items` of its target, [B].
+        """The session [B] of each sample, and the index [B] in `items` of its target.
 
         >>> offsets = torch.tensor([0, 3, 5])
         >>> samples = SessionDataset(torch.tensor([1, 2, 3, 4, 5]), offsets, torch.tensor([0, 0]))
@@ -93,21 +88,21 @@ class SessionDataset:
         return session, self.offsets[0] + sample_ids + session + 1
 
     def clicks_before(self, sample_ids: Tensor) -> Tensor:
-        """How many clicks come before the target of each sample, [B]."""
+        """[B] the clicks of the session before each sample's target."""
         session, target = self.locate(sample_ids)
         return target - self.offsets[session]
 
     def begun_after(self, time: int) -> Tensor:
-        """[samples] whether the session of each sample began after `time`."""
+        """[samples] whether the sample's session began after `time`."""
         session, _ = self.locate(torch.arange(len(self), device=self.times.device))
         return self.times[session] > time
 
     def moments(self, sample_ids: Tensor) -> Tensor:
-        """The share of all clicks that came before the target of each sample, [B]."""
+        """[B] the share of all clicks that came before each sample's target."""
         return self.moment_of(self.locate(sample_ids)[1])
 
     def moment_of(self, click: Tensor) -> Tensor:
-        """The share of all clicks that came before each of these indices in `items`, [B]."""
+        """[B] the share of all clicks that came before each of these."""
         return (click - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
 
     def part(self, start: int, end: int) -> "SessionDataset":
@@ -135,16 +130,22 @@ def collate(
     No value is read back to the CPU, so that a CUDA graph can capture it.
     """
     sample_ids = sample_ids.to(dataset.offsets)
-    session, target = dataset.locate(sample_ids)  # [B], [B]
+    session, target = dataset.locate(sample_ids)
     clicks = target - dataset.offsets[session]
-    lengths = clicks - first_read(clicks, max_length, stride)  # [B]
-    column = torch.arange(max_length, device=lengths.device)  # [L]
-    inside = column < lengths[:, None]  # [B, L]
-    # Padding reads the target's click, so that every index is that of a click.
-    first = target - lengths  # [B]
-    click = torch.where(inside, first[:, None] + column, target[:, None])  # [B, L]
-    items = torch.where(inside, dataset.items[click], PADDING).long()
+    lengths = clicks - first_read(clicks, max_length, stride)
+    items = padded(dataset, target - lengths, lengths, max_length)
     return SessionBatch(items, lengths, dataset.items[target].long())
+
+
+def padded(
+    dataset: SessionDataset, first: Tensor, lengths: Tensor, width: int
+) -> Tensor:
+    """[B, width] the `lengths` [B] items from the clicks `first` [B] on, then padding."""
+    column = torch.arange(width, device=first.device)
+    inside = column < lengths[:, None]  # [B, width]
+    # Padding reads the first click, so that every index is that of a click.
+    click = torch.where(inside, first[:, None] + column, first[:, None])
+    return torch.where(inside, dataset.items[click], PADDING).long()
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,12 +176,12 @@ class PreparedDataset:
         return f"PreparedDataset({str(self.path)!r}: {train}, {test}, {items})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process of a cluster receives the path, and loads the dataset from it."""
+        """Another process receives the path, and loads the dataset from it."""
         return load, (self.path.absolute(),)
 
     @property
     def fitting(self) -> SessionDataset:
-        """The training sessions before validation; a view."""
+        """The training sessions before those of `validation`; a view."""
         return self.train.part(0, self.manifest["validation_start"])
 
     @property
@@ -209,8 +210,8 @@ class PreparedDataset:
 
     @property
     def recommendable_items(self) -> int:
-        """Items 1..recommendable_items can be recommended: those that occur in training and, with
-        `--all-items`, those in the items file."""
+        """Items 1..recommendable_items can be recommended: with `--all-items`, also those that
+        only the items file has."""
         return int(self.manifest["counts"].get("recommendable_items", self.train_items))
 
     @property
@@ -248,7 +249,7 @@ def load(folder: str | Path) -> PreparedDataset:
 
 def read_manifest(reader: FolderReader) -> dict[str, Any]:
     path = reader.folder
-    manifest = reader.json(MANIFEST)
+    manifest = reader.json(DATASET)
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if schema != SCHEMA:
         raise InputError(
@@ -256,13 +257,13 @@ def read_manifest(reader: FolderReader) -> dict[str, Any]:
         )
     if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
         raise InputError(
-            f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again"
+            f"{path / DATASET} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again"
         )
     return dict(manifest)
 
 
 def read_sessions(reader: FolderReader, split: str) -> SessionDataset:
-    """The training or the test sessions, whose arrays must have lengths that belong together."""
+    """The sessions of "train" or "test", if the arrays fit together."""
     items = torch.from_numpy(read_array(reader, f"{split}_items"))
     offsets = torch.from_numpy(read_array(reader, f"{split}_offsets"))
     times = torch.from_numpy(read_array(reader, f"{split}_times"))
@@ -286,8 +287,7 @@ def unfitting_arrays(folder: Path, split: str) -> InputError:
 def with_items_of(
     data: PreparedDataset, older: Vocabulary, older_items: int
 ) -> PreparedDataset:
-    """The same sessions, with the first `older_items` items of an older run's vocabulary among the
-    items of training.
+    """The same sessions, with the first items of an older run among the items of training.
 
     Items of the training sessions keep their numbers, the added ones come next, the others last.
     """

@@ -27,8 +27,7 @@ NUMBER_NAMES = ("price", "cost", "amount")
 
 
 def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
-    """The columns of a setting such as `category,price:number`, with their kinds; `auto` is every
-    usable column.
+    """The columns of a setting such as `category,price:number` with their kinds; `auto`: all.
 
     >>> columns = {"price": ["3.50", "12"], "title": ["Red tent", None]}
     >>> chosen_columns("price,title", Vocabulary(["a", "b"], columns))
@@ -113,7 +112,6 @@ def encode_attributes(
 
 
 def values_by_item(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:
-    """The values of each item; for numbers, the range that its number is in."""
     if kind == "number":
         return ranges_by_item(name, column)
     if kind == "words":

@@ -1,9 +1,8 @@
 """What is known about items beside their ids: title, category, any other column."""
 
 import io
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -25,10 +24,7 @@ SLICE = 10_000
 TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
 
 
-@dataclass(frozen=True)
-class ItemFile:
-    """The rows of a file or a table, each about an item."""
-
+class ItemFile(NamedTuple):
     path: File | str
     rows: pl.DataFrame
     id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
@@ -37,8 +33,7 @@ class ItemFile:
         return str(self.path)
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
-        """The first row of each item, with a column `id` of texts: of the columns that may be it,
-        the one that holds most of the log's `items`."""
+        """The first row of each item; `id` is the column that has most of the log's `items`."""
 
         def clicked_items(name: str) -> int:
             return int(self.rows[name].cast(pl.String).is_in(items.implode()).sum())
@@ -76,7 +71,7 @@ def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any
 
 
 def in_slices(column: pl.Series) -> list[Any]:
-    """The values of a column; `to_list` of a whole one would block a server's other threads."""
+    """`to_list` of a whole column would block a server's other threads."""
     starts = range(0, len(column), SLICE)
     return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 
@@ -105,7 +100,7 @@ def read_items(source: Any) -> ItemFile:
 
 
 def with_ids(path: File | str, rows: pl.DataFrame) -> ItemFile:
-    """The rows with the columns that may hold the ids; an object, as `product` may be, does not."""
+    """The rows with the columns that may hold the ids; `product` does not if it is an object."""
     id_columns = [
         name
         for name, type in rows.schema.items()

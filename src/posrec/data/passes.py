@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posrec.data.dataset import SessionDataset
-from posrec.nn.batch import PADDING, SessionBatch
+from posrec.data.dataset import SessionDataset, padded
+from posrec.nn.batch import SessionBatch
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class Passes:
 
 
 def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
-    """The passes over all sessions that have samples.
-
+    """
     >>> dataset = SessionDataset(torch.arange(1, 8), torch.tensor([0, 7]), torch.tensor([0]))
     >>> passes = passes_over(dataset, longest=4, stride=2)
     >>> passes.start.tolist(), passes.clicks.tolist(), passes.skipped.tolist()
@@ -70,8 +69,5 @@ def collate_passes(
     dataset: SessionDataset, start: Tensor, clicks: Tensor, width: int
 ) -> SessionBatch:
     """Passes, by their `start` [B] and `clicks` [B], as a batch; tensor operations alone."""
-    column = torch.arange(width, device=start.device)
-    inside = column < clicks[:, None]  # [B, width]
-    click = torch.where(inside, start[:, None] + column, start[:, None])
-    items = torch.where(inside, dataset.items[click], PADDING).long()
+    items = padded(dataset, start, clicks, width)
     return SessionBatch(items, clicks, every_click=True)

@@ -17,7 +17,7 @@ PERCENTILES = {"50": 0.5, "90": 0.9, "99": 0.99}
 
 
 def stats(data: PreparedDataset) -> dict[str, Any]:
-    """What `posrec stats --json` prints. The fingerprint is computed again and compared."""
+    """What `posrec stats --json` prints, if the fingerprint is that of the content."""
     content = fingerprint(data.path, data.manifest["validation_start"])
     if content != data.fingerprint:
         raise InputError(
@@ -55,7 +55,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
 
 
 def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
-    """The clicks of the sessions that began on each day (UTC); empty if the log had no times."""
+    """The clicks of sessions that began on each day (UTC); none if the log had no times."""
     if data.trained_until is None:
         return {}
     times = torch.cat([data.train.times, data.test.times])
@@ -81,14 +81,12 @@ def percentiles(values: Tensor) -> dict[str, int]:
 
 
 def length_histogram(lengths: Tensor) -> dict[str, int]:
-    """Sessions by length, in bins that widen."""
     bins = torch.bucketize(lengths, torch.tensor(BIN_STARTS), right=True)
     counts = torch.bincount(bins, minlength=len(BIN_STARTS) + 1)[1:]
     return dict(zip(LENGTH_BINS, counts.tolist(), strict=True))
 
 
 def repeating_sessions(sessions: SessionDataset) -> int:
-    """The number of sessions that contain some item more than once."""
     session = torch.repeat_interleave(torch.arange(sessions.sessions), sessions.lengths)
     items = sessions.items[sessions.offsets[0] : sessions.offsets[-1]].long()
     pairs = (session << 32 | items).sort().values

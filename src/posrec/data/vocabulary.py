@@ -49,15 +49,13 @@ class Vocabulary:
         return self._numbers[item]
 
     def find(self, item: str) -> int | None:
-        """The number of an item, or None for an unknown one."""
         return self._numbers.get(item)
 
     def indices(self, items: Iterable[str]) -> list[int]:
-        """The numbers of `items` in order; unknown ones are left out."""
+        """The numbers of the known items, in order."""
         return [self._numbers[item] for item in items if item in self._numbers]
 
     def item(self, index: int) -> str:
-        """The raw id of item `index`, 1 <= index <= n."""
         if not 1 <= index <= len(self.ids):
             raise IndexError(f"item {index} is not in 1..{len(self.ids)}")
         return self.ids[index - 1]

@@ -1,13 +1,9 @@
-"""The files of a log as blocks of whole lines, with a limit on the length of a line.
-
-Every text format is read through `blocks`: progress, line numbers and memory are handled here.
-"""
+"""The files of a log as blocks of whole lines, through which every text format is read."""
 
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from posrec.data.source.files import File, size_of, unpacked
 from posrec.errors import InputError
@@ -19,8 +15,7 @@ QUOTED_LINES = 1000  # the most lines of a quoted field
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Whole lines of a file; `first_line` is the number of the first, from 1."""
 
     path: File
@@ -70,7 +65,7 @@ def whole_lines(file: IO[bytes], size: int, quoted: bool) -> bytes:
 
 
 def rest_of_quote(file: IO[bytes]) -> bytes:
-    """Lines up to the one that closes a quote, or QUOTED_LINES if a stray quote is never closed."""
+    """Lines up to the one that closes a quote; a stray quote is never closed."""
     rest = bytearray()
     for _ in range(QUOTED_LINES):
         line = file.readline(LINE_BYTES - len(rest))
@@ -81,7 +76,7 @@ def rest_of_quote(file: IO[bytes]) -> bytes:
 
 
 def check_lines(data: bytes, path: File, first_line: int) -> None:
-    """Raise if a line is too long; jumping from line break to line break, which is fast."""
+    """Raise if a line is too long, looking at one line break in LINE_BYTES."""
     start = 0
     while len(data) - start > LINE_BYTES:
         end = data.rfind(b"\n", start, start + LINE_BYTES)
@@ -91,7 +86,6 @@ def check_lines(data: bytes, path: File, first_line: int) -> None:
 
 
 def limited_lines(file: IO[bytes], path: File) -> Iterator[bytes]:
-    """Every line of an open file, with its line break."""
     lines = iter(lambda: file.readline(LINE_BYTES + 1), b"")
     for number, line in enumerate(lines, start=1):
         if len(line) > LINE_BYTES:

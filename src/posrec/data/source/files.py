@@ -1,7 +1,6 @@
 """Finds and opens the files of a log: paths, globs, folders, standard input, URLs.
 
-fsspec opens URLs (s3://, gs://, abfs://, ...) and decompresses all files. The packages of its file
-systems find the credentials; posrec neither asks for them nor stores them.
+fsspec opens URLs (s3://, gs://, abfs://, ...), finds credentials and decompresses all files.
 """
 
 import glob
@@ -27,16 +26,14 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 BUFFER_BYTES = 1 << 20
-# How many times its compressed size a file may have, which is five to twenty for logs, and the
-# bytes that it may have in any case.
-MAX_EXPANSION = 250
-ALLOWED_BYTES = 64 << 20
+MAX_EXPANSION = 250  # of a compressed file; logs have five to twenty
+ALLOWED_BYTES = 64 << 20  # of a compressed file in any case
 # What compressed files begin with, by fsspec's name of the compression.
 SIGNATURES = {
-    "gzip": re.compile(rb"\x1f\x8b"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
-    "bz2": re.compile(rb"BZh[1-9][1\x17]"),
-    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "gzip": rb"\x1f\x8b",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+    "bz2": rb"BZh[1-9][1\x17]",
+    "xz": rb"\xfd7zXZ\0",
 }
 SIGNATURE_BYTES = 6
 
@@ -45,7 +42,7 @@ Source = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file at a URL, with the attributes of a Path that readers use."""
+    """A file at a URL, with what readers need of a Path."""
 
     url: str
 
@@ -81,10 +78,8 @@ def size_of(file: File) -> int:
 
 
 def find_files(source: Source) -> list[File]:
-    """Every file that `source` names, in this order; the files of a glob or a folder are sorted.
-
-    What Spark adds (_SUCCESS, .crc) and empty files are left out of globs and folders.
-    """
+    """Every file that `source` names. Globs and folders are sorted, without empty files and what
+    Spark adds (_SUCCESS, .crc)."""
     names = names_in(source)
     if not names:
         raise InputError("no file was named; give at least one")
@@ -137,13 +132,12 @@ def find_remote(url: str) -> Sequence[File]:
 
 
 def is_data_file(path: Path) -> bool:
-    """Whether a file in a folder may be data that an engine such as Spark has written."""
+    """Whether it may be a file of data by an engine such as Spark."""
     named_as_data = path.suffix == ".parquet" or path.name.startswith("part-")
     return named_as_data and path.is_file()
 
 
 def with_data(files: Sequence[File], name: str) -> list[File]:
-    """The files of a folder or a glob that hold data; raises if none does."""
     filled = [file for file in without_hidden(files, name) if size_of(file)]
     if not filled:
         reason = "its files are empty, or begin with _ or ."
@@ -152,7 +146,7 @@ def with_data(files: Sequence[File], name: str) -> list[File]:
 
 
 def without_hidden(files: Sequence[File], name: str) -> list[File]:
-    """The files that have no name with _ or a point in front, below the folder that is named."""
+    """Without names that begin with _ or a point below the folder or glob `name`."""
     folder = PurePosixPath(name)
     if "*" in name:
         folder = PurePosixPath(name[: name.index("*")] + "*").parent
@@ -166,7 +160,7 @@ def without_hidden(files: Sequence[File], name: str) -> list[File]:
 
 @contextmanager
 def file_system(url: str) -> Iterator[tuple[Any, str]]:
-    """fsspec's file system and the path in it; their errors become an InputError with the URL."""
+    """fsspec's file system and the path in it, with errors that name the URL."""
     try:
         yield url_to_fs(url)
     except InputError:
@@ -200,7 +194,6 @@ def with_standard_input(source: Source) -> Iterator[Source]:
 
 @contextmanager
 def local_copy(file: File) -> Iterator[Path]:
-    """The file itself, or a temporary copy of a remote one."""
     if isinstance(file, Path):
         yield file
         return
@@ -212,7 +205,7 @@ def local_copy(file: File) -> Iterator[Path]:
 
 
 class BoundedStream(io.RawIOBase):
-    """The content of a compressed file; an InputError if it is larger than a log can be."""
+    """The content of a compressed file, if it is not larger than a log can be."""
 
     def __init__(self, file: File, stream: IO[bytes]) -> None:
         self.file = file
@@ -242,9 +235,9 @@ class BoundedStream(io.RawIOBase):
 
 
 def compression_of(start: bytes) -> str | None:
-    """fsspec's name of the compression, from a file's first bytes: its name may be wrong."""
+    """fsspec's name of the compression, by a file's first bytes, not its name."""
     for compression, signature in SIGNATURES.items():
-        if signature.match(start):
+        if re.match(signature, start):
             return compression
     return None
 
@@ -256,7 +249,7 @@ def is_compressed(file: File) -> bool:
 
 @contextmanager
 def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The file decompressed, and as it is stored, whose position says how much was read."""
+    """The decompressed file, and the stored one, which knows how much was read."""
     with file.open("rb") as packed:
         compression = compression_of(packed.read(SIGNATURE_BYTES))
         packed.seek(0)
@@ -273,5 +266,4 @@ def read_start(file: File, size: int) -> bytes:
 
 
 def read_whole(file: File) -> bytes:
-    """For formats that are not made of lines."""
     return read_start(file, -1)

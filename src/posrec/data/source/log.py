@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from posrec.data.source.files import File, find_files, read_start, with_standard_input
-from posrec.data.source.readers import READERS, Reader
-from posrec.data.source.readers.clicks import ClickStore, ParsedLog
+from posrec.data.source.readers import READERS
+from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
 from posrec.data.source.readers.options import ANY_LOG, LogOptions
 from posrec.data.source.readers.parquet import read_table
 from posrec.data.source.sniff import Conclusion, detect_format
@@ -27,8 +27,6 @@ SPLIT_NAMES = {
 
 @dataclass(frozen=True)
 class ClickLog:
-    """A log that can be read: `files`, or a `table` in memory."""
-
     format: str
     options: LogOptions
     files: Sequence[File] = ()
@@ -40,7 +38,7 @@ class ClickLog:
         return TABLE if self.table is not None else str(self.files[0])
 
     def test_part_beside(self) -> Path | None:
-        """The test file of a split by RecBole or session-rec, if this is its training file."""
+        """The test file of a split by RecBole or session-rec."""
         train = self.files[0] if len(self.files) == 1 else None
         names = SPLIT_NAMES.get(self.format)
         if names is None or not isinstance(train, Path) or names[0] not in train.name:
@@ -51,13 +49,18 @@ class ClickLog:
     def read(
         self, progress: Progress, store: ClickStore, files: Sequence[File] | None = None
     ) -> ParsedLog:
-        """Add the clicks of the log, or of some of its files, to `store`."""
-        if (table := self.table) is not None:
-            reader = Reader(lambda _, clicks: read_table(TABLE, table, clicks), ANY_LOG)
-        else:
-            reader = READERS[self.format]
-        chosen_files = self.files if files is None else files
-        return reader(chosen_files, self.options, progress, store, self.files)
+        """Add the clicks, of all or of these files, to `store`."""
+        if self.table is not None:
+            collector = ClickCollector(progress, self.options, store)
+            read_table(TABLE, self.table, collector)
+            return collector.parsed
+        reader = READERS[self.format]
+        options = replace(self.options, **reader.fixed)
+        collector = ClickCollector(
+            progress, options, store, self.files, reader.default_events
+        )
+        reader.read(self.files if files is None else files, collector)
+        return collector.parsed
 
 
 @contextmanager
@@ -106,7 +109,7 @@ def open_files(
 
 
 def without_empty_start(files: list[File]) -> list[File]:
-    """Without empty files at the start: the format is concluded from the first."""
+    """The format is concluded from the first file."""
     for number, file in enumerate(files):
         if read_start(file, 1):
             return files[number:]
@@ -114,7 +117,6 @@ def without_empty_start(files: list[File]) -> list[File]:
 
 
 def is_path(source: Any) -> bool:
-    """Whether `source` names files, rather than being a table."""
     if isinstance(source, str | Path):
         return True
     return isinstance(source, Sequence) and all(

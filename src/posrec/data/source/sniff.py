@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from posrec.data.source.blocks import BYTE_ORDER_MARK
 from posrec.data.source.files import File, read_start
@@ -13,31 +13,19 @@ from posrec.errors import InputError
 
 START_BYTES = 1 << 16
 EXAMINED_LINES = 20
+NOT_IN_IDS = set(",;|{}[]\"'\ufffd\0")
 YOOCHOOSE = re.compile(r"\d+,\d{4}-\d\d-\d\dT[\d:.]+Z,\d+,\w+")
 TYPED = re.compile(r"[^\s:]+:(token|float|token_seq|float_seq)")
 RETAILROCKET = {"timestamp", "visitorid", "event", "itemid", "transactionid"}
 
 
-@dataclass(frozen=True)
-class Conclusion:
-    """A format, why, and the delimiter if the format leaves it open."""
-
+class Conclusion(NamedTuple):
     format: str
     because: str
-    delimiter: str | None = None
+    delimiter: str | None = None  # if the format leaves it open
 
 
 def detect_format(path: File) -> Conclusion:
-    """The format of a log.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     log = Path(folder) / "clicks.txt"
-    ...     _ = log.write_text("session;item;time\\n1;2;3\\n")
-    ...     detect_format(log)
-    Conclusion(format='csv', because='a header with a semicolon between the fields', delimiter=';')
-    """
     start = read_start(path, START_BYTES).removeprefix(BYTE_ORDER_MARK)
     if start.startswith(b"PAR1"):
         return Conclusion("parquet", "the first bytes are those of a Parquet file")
@@ -51,7 +39,7 @@ def detect_format(path: File) -> Conclusion:
 
 
 def first_lines(start: bytes) -> list[str]:
-    """The lines of a file's start that are not blank."""
+    """The first lines that are not blank."""
     texts = start.decode("utf-8", errors="replace").splitlines()
     lines = [line for line in texts if line.strip()]
     if len(start) >= START_BYTES and len(lines) > 1:
@@ -61,8 +49,9 @@ def first_lines(start: bytes) -> list[str]:
 
 def json_format(path: File, lines: list[str]) -> Conclusion | None:
     if lines[0].lstrip().startswith("["):
-        advice = "write one event a line, e.g. with: jq -c '.[]'"
-        raise InputError(f"{path} is one JSON array; {advice}")
+        raise InputError(
+            f"{path} is one JSON array; write one event a line, e.g. with: jq -c '.[]'"
+        )
     if not lines[0].lstrip().startswith("{"):
         return None
     for line in lines:
@@ -80,7 +69,6 @@ def json_format(path: File, lines: list[str]) -> Conclusion | None:
 
 
 def public_format(path: File, lines: list[str]) -> Conclusion | None:
-    """A format of the public datasets."""
     header = lines[0].strip()
     columns = header.split("\t")
     is_typed = all(TYPED.fullmatch(name) for name in columns)
@@ -110,11 +98,10 @@ def delimited_format(path: File, lines: list[str]) -> Conclusion:
         if delimiter == "\t":
             return Conclusion("tsv", reason)
         return Conclusion("csv", reason, delimiter)
-    words = [line.split() for line in lines]
-    if looks_like_columns(words[0]):
+    if looks_like_columns(lines[0].split()):
         return Conclusion("csv", "a header with a space between the fields", " ")
-    ids = (word for line in words for word in line)
-    if not path.name.lower().endswith((".csv", ".tsv")) and all(map(is_id, ids)):
+    is_table = path.name.lower().endswith((".csv", ".tsv"))
+    if not is_table and NOT_IN_IDS.isdisjoint("".join(lines)):
         return Conclusion("sessions", "lines of item ids separated by spaces")
     raise InputError(
         f"{path}: its first line, {lines[0][:80]!r}, is neither a header nor a line of item ids; "
@@ -123,7 +110,7 @@ def delimited_format(path: File, lines: list[str]) -> Conclusion:
 
 
 def has_header(lines: list[str], delimiter: str) -> bool:
-    """Whether the first line has names, not numbers or dates, and most lines as many fields."""
+    """Whether the first line has names, not numbers or dates, and most lines have as many."""
     records = list(csv.reader(lines, delimiter=delimiter))
     header = [name.strip() for name in records[0]]
     if len(header) == 1 or not all(header):
@@ -135,9 +122,5 @@ def has_header(lines: list[str], delimiter: str) -> bool:
 
 def looks_like_columns(names: list[str]) -> bool:
     sessions = (*COMMON_NAMES["session"], *COMMON_NAMES["user"])
-    has_session = find_common(names, sessions) is not None
-    return has_session and find_common(names, COMMON_NAMES["item"]) is not None
-
-
-def is_id(word: str) -> bool:
-    return not any(sign in word for sign in ",;|{}[]\"'\ufffd\0")
+    roles = (sessions, COMMON_NAMES["item"])
+    return all(find_common(names, common) is not None for common in roles)

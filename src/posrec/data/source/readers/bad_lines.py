@@ -3,8 +3,9 @@
 import json
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from posrec.errors import InputError
 from posrec.io import whole_file
@@ -14,8 +15,7 @@ MAX_REPORTED = 10  # broken lines in an error
 MAX_SHOWN = 3  # broken lines in a message
 
 
-@dataclass(frozen=True)
-class BadLine:
+class BadLine(NamedTuple):
     """A line (or a row of a table) that can't be read, and why."""
 
     file: str
@@ -29,19 +29,16 @@ class BadLine:
         return f"{self.file}, {self.unit} {self.number}: {self.reason}"
 
 
+@dataclass
 class BadLines:
-    """Collects the broken lines of a log, by the policy of `--bad-lines`: stop or skip.
+    """Collects the broken lines of a log."""
 
-    Lines that are skipped are written to `path` as JSON lines.
-    """
-
-    def __init__(self, policy: str, limit: float, path: Path) -> None:
-        self.policy = policy
-        self.limit = limit
-        self.path = path
-        self.count = 0
-        self.first: list[BadLine] = []
-        self.files: list[Path] = []
+    policy: str  # that of `--bad-lines`: stop or skip
+    limit: float  # the largest share of lines that may be skipped
+    path: Path  # for JSON lines of what is skipped
+    count: int = 0
+    first: list[BadLine] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
 
     def add(self, lines: Iterable[BadLine]) -> None:
         """Under `stop`, raise as soon as there are enough lines to report."""
@@ -63,13 +60,12 @@ class BadLines:
             self.files = [self.path]
 
     def merge(self, other: "BadLines") -> None:
-        """Add the broken lines of other files of the log."""
         self.count += other.count
         self.first = [*self.first, *other.first][:MAX_REPORTED]
         self.files = [*self.files, *other.files]
 
     def finish(self, good: int, progress: Progress) -> None:
-        """Raise if lines are broken and may not be, otherwise report how many were left out."""
+        """Raise if too many lines are broken, otherwise report them."""
         if not self.count:
             return
         if self.policy == "stop":
@@ -104,7 +100,7 @@ class BadLines:
 
 
 def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:
-    """Join the files of lines that were left out, and replace the file of an earlier run."""
+    """Join the files of skipped lines, or remove the file of an earlier run."""
     if not files:
         path.unlink(missing_ok=True)
         return False

@@ -1,41 +1,33 @@
 """ClickCollector: rows as they are in the file -> checked clicks, added to a `ClickStore`.
 
-Whole blocks are parsed at once, which is fast and does not say which line is wrong. Only if
-something is wrong are the records of the block read one by one.
+Whole blocks are parsed at once, which is fast. Only if something is wrong are the records of a
+block read one by one, to find the line.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 from posrec.data.source.blocks import QUOTED_LINES, Block, split_block
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine, BadLines
-from posrec.data.source.readers.columns import (
-    BETWEEN_IDS,
-    Columns,
-    bad_id,
-    choose_columns,
-    id_fault,
-    is_missing,
-)
+from posrec.data.source.readers.columns import Columns, bad_id, choose_columns, id_fault
 from posrec.data.source.readers.events import EventKinds
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.source.readers.times import TimeReader, count_days, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
 
-SHOWN_CHARACTERS = 80  # of a value in a message
-TIMES = (
-    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, "
-    "or describe it with --time-format"
-)
 NO_SESSION = (
     "if clicks without a session have a user, name that column too, with --user-column"
+)
+NO_TIME = (
+    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, "
+    "or describe it with --time-format"
 )
 RECORDS_BYTES = 1 << 20  # of a block whose records are read one by one
 
@@ -50,32 +42,29 @@ class Broken(Exception):
         self.advice = advice
 
     def at(self, path: File, line: int) -> InputError:
-        """For a record without which the others can't be read."""
         advice = self.advice or "fix the line"
         return InputError(f"{path}, line {line}: {self.reason}; {advice}")
 
 
-class LineFormat:
+class LineFormat(Protocol):
     """How lines are read: whole blocks of them, or one record after the other."""
 
     columns: Columns
     quoted: bool = False  # a line break inside double quotes does not end a record
 
-    def parse(self, block: Block) -> pl.DataFrame:
-        """The rows of a block, which may raise an error of polars."""
-        raise NotImplementedError
+    def parse(self, block: Block) -> pl.DataFrame: ...
 
     def is_suspect(self, block: Block, rows: pl.DataFrame) -> bool:
-        """Whether a block that was parsed must be read one record after the other nevertheless."""
+        """Whether parsed rows may be wrong, so that records must be read one by one."""
         return False
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         """The rows of a record that begins at this line; raises Broken."""
-        raise NotImplementedError
+        ...
 
 
 class ItemIds:
-    """The ids of items, numbered by polars as categories; several logs may share a numbering."""
+    """The ids of items, numbered by polars as categories."""
 
     def __init__(self) -> None:
         self.categories = pl.Categories.random()
@@ -89,10 +78,7 @@ class ItemIds:
 
 
 class ClickStore:
-    """Keeps the clicks of a log in memory, 16 bytes each, in the order of the file.
-
-    `session_type` is the type of sessions' ids. `folder` is for other files about the log.
-    """
+    """Keeps the clicks of a log in memory, 16 bytes each; `folder` is for other files."""
 
     def __init__(self, items: ItemIds, folder: Path) -> None:
         self.items = items
@@ -104,7 +90,7 @@ class ClickStore:
         self.frames.append(clicks)
 
     def take(self) -> pl.DataFrame:
-        """The clicks that are in memory, which the store then forgets."""
+        """The clicks, which the store then forgets."""
         if not self.frames:
             return pl.DataFrame()
         clicks = pl.concat(self.frames, rechunk=True)
@@ -114,20 +100,17 @@ class ClickStore:
 
 @dataclass
 class ParsedLog:
-    """What is known about a log after its clicks were read."""
+    """What is known about a log, beside its clicks."""
 
     kinds: EventKinds
     bad_lines: BadLines
-    by_user: bool = (
-        False  # some or all sessions are users, whose clicks are yet to be split
-    )
+    by_user: bool = False  # some sessions are users, whose clicks are yet to be split
     rows: int = 0  # of the log, without blank and bad ones
     clicks: int = 0  # rows that are clicks
     days: Counter[int] = field(default_factory=Counter)  # clicks by day since 1970
     time_unit: str | None = None  # of times that are numbers
 
     def merge(self, other: "ParsedLog") -> None:
-        """Add what is known about other files of the log."""
         self.kinds.merge(other.kinds)
         self.bad_lines.merge(other.bad_lines)
         self.by_user |= other.by_user
@@ -136,7 +119,6 @@ class ParsedLog:
         self.days += other.days
 
     def report(self, progress: Progress) -> None:
-        """Report on broken lines and on the kinds of events."""
         self.kinds.report(self.rows, self.clicks, progress)
         self.bad_lines.finish(self.rows, progress)
 
@@ -152,7 +134,7 @@ class CheckedRows(NamedTuple):
 
 
 class ClickCollector:
-    """Checks clicks and adds them to the store: times become milliseconds."""
+    """Checks rows and adds their clicks to the store; times become milliseconds."""
 
     def __init__(
         self,
@@ -168,14 +150,13 @@ class ClickCollector:
         self.whole_log = whole_log
         self.read_time = TimeReader(progress, options.time_unit, options.time_format)
         self.guesses: dict[str, tuple[str, ...]] = {}
-        self.has_both = False  # some clicks have a session and others a user
         self.events = EventKinds(options, default_events)
         path = store.folder / "bad-lines.jsonl"
         bad_lines = BadLines(options.bad_lines, options.bad_lines_limit, path)
         self.parsed = ParsedLog(self.events, bad_lines)
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
-        """The columns of a file. A guess is reported unless it is that of the file before."""
+        """The columns of a file. A guess is reported unless the file before has the same."""
         columns, guesses = choose_columns(path, names, self.options)
         file = path if isinstance(path, str) else path.name
         for role, guessed in guesses.items():
@@ -186,11 +167,10 @@ class ClickCollector:
         self.guesses = guesses
         self.events.column = columns.event
         self.parsed.by_user |= columns.user is not None
-        self.has_both = columns.has_both
         return columns
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
-        """Check rows of session, item, time and maybe event and date, all as in the file."""
+        """Check rows of `Columns.select`, whose values are as in the file."""
         total = len(rows)
         rows = rows.with_row_index("number")
         rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
@@ -219,15 +199,15 @@ class ClickCollector:
             columns.append(parse_text(rows["date"]).alias("day"))
         if "event" in rows.columns:
             columns += self.events.click_columns()
-        if self.has_both:
-            by_user = pl.col("session").str.starts_with(BETWEEN_IDS)
-            columns.append(by_user.alias("by_user"))
+        if "by_user" in rows.columns:
+            columns.append(pl.col("by_user"))
         return columns
 
     def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
         """Add the good rows of a block, and note the broken lines."""
         clicks = checked.clicks
         self.store.add(clicks)
+        self.parsed.time_unit = self.read_time.unit
         self.parsed.rows += checked.good
         self.parsed.clicks += len(clicks)
         day = "day" if "day" in clicks.columns else "time"
@@ -243,21 +223,16 @@ class ClickCollector:
 
 
 def bad_ids(rows: pl.DataFrame) -> pl.Series:
-    """Whether the session or the item of each row is missing or negative."""
     # Every click goes through the first check, which is faster than the whole one.
-    suspect = rows.select(
-        pl.any_horizontal(
-            is_missing(name) | pl.col(name).str.starts_with("-")
-            for name in ("session", "item")
-        )
-    ).to_series()
-    if not suspect.any():
-        return suspect
+    ids = pl.col("session", "item")
+    suspect = ids.is_null() | (ids == "") | ids.str.starts_with("-")
+    is_suspect = rows.select(pl.any_horizontal(suspect)).to_series()
+    if not is_suspect.any():
+        return is_suspect
     return rows.select(bad_id("session") | bad_id("item")).to_series()
 
 
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
-    """Add the clicks of a block; records are read one by one only where something is wrong."""
     if add_whole(block, format, collector):
         return
     for chunk in split_block(block, RECORDS_BYTES, format.quoted):
@@ -266,7 +241,7 @@ def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> No
 
 
 def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bool:
-    """Whether nothing was wrong with the block, so that its clicks were added."""
+    """Whether nothing was wrong, so that the clicks were added."""
     try:
         rows = format.parse(block)
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
@@ -280,9 +255,7 @@ def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bo
 
 def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> None:
     rows: list[Row] = []
-    starts: list[
-        int
-    ] = []  # the index in `lines` at which the record of each row begins
+    starts: list[int] = []  # where the record of each row begins, in `lines`
     broken: dict[int, Broken] = {}
     lines = block.data.split(b"\n")
     start = 0
@@ -297,8 +270,7 @@ def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> 
                 starts += [start] * len(record_rows)
         except Broken as fault:
             broken[start] = fault
-        # Only the first line of a broken record is reported, since a stray quote may have joined
-        # others with it.
+        # A stray quote may have joined other lines with the first, which alone is broken.
         start += 1 if start in broken else count
     schema = dict.fromkeys(format.columns.names, pl.String)
     table = pl.DataFrame(rows, schema, orient="row")
@@ -316,7 +288,7 @@ def as_text(record: bytes) -> str:
 
 
 def quoted_lines(lines: list[bytes], start: int) -> int:
-    """The lines of a record: up to the one that closes a quote, or one if none does."""
+    """Lines up to the one that closes a quote, or one if none does."""
     if lines[start].count(b'"') % 2:
         for end in range(start + 1, min(start + QUOTED_LINES, len(lines))):
             if lines[end].count(b'"') % 2:
@@ -349,18 +321,16 @@ def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
     if values[name] is None:
         return Broken(f"the time (column {name!r}) is missing")
     text = str(values[name])
-    shown = text[:SHOWN_CHARACTERS]
-    if len(text) > SHOWN_CHARACTERS:
-        shown += "..."
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
     if is_iso(text):
         reason = "is not a number, unlike the times before it"
         advice = "write all times in one way"
         return Broken(f"{shown!r} in column {name!r} {reason}", advice)
-    return Broken(f"{shown!r} in column {name!r} is not a time", TIMES)
+    return Broken(f"{shown!r} in column {name!r} is not a time", NO_TIME)
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text is a date or time; if not read as one, the times around it are numbers."""
+    """Whether it is a date or time; if it was not read, the times around it are numbers."""
     if not text.strip()[:4].isdigit():
         return False
     return parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0

@@ -29,55 +29,51 @@ NAMES_IN_LOGS = {
 }
 COMMON_NAMES = {role: tuple(names.split()) for role, names in NAMES_IN_LOGS.items()}
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
-# Between the parts of a composite session id, and before a user's: ASCII's own separator, which ids
-# don't contain.
+# Between the parts of a composite session id, and before a user's: ids don't contain it.
 BETWEEN_IDS = "\x1f"
-# A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it
-# needs the user.
+# Google Analytics numbers the sessions of each user.
 NUMBERED_PER_USER = ("gasessionid",)
 
 
 class MissingColumn(InputError):
-    """A column that is needed was not found."""
+    """A column that is needed is not there."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The column names of what a click needs; `date` where the day has a column of its own.
+    """The names of the columns that a click is read from."""
 
-    Several columns of the session are a composite key. A click without a session is its `user`'s.
-    """
-
-    session: tuple[str, ...]
+    session: tuple[str, ...]  # several are a composite key
     item: str
     time: str
     event: str | None = None
-    date: str | None = None
-    user: str | None = None
+    date: str | None = None  # if the day has a column of its own
+    user: str | None = None  # of clicks without a session
 
     @property
     def ids(self) -> list[str]:
-        """Every column that holds an id."""
         return [*self.session, *as_tuple(self.user), self.item]
 
     @property
     def names(self) -> list[str]:
-        """Every column, once."""
         optional = (*as_tuple(self.event), *as_tuple(self.date))
         return list(dict.fromkeys([*self.ids, self.time, *optional]))
 
     def select(self) -> list[pl.Expr]:
-        """The rows of clicks, one column for each role."""
+        """A column for each role, and `by_user` where a log has sessions and users."""
         roles = [self.session_id().alias("session")]
         for role in ("item", "time", "event", "date"):
             name = getattr(self, role)
             if name is not None:
                 roles.append(pl.col(name).alias(role))
+        if self.has_both:
+            by_user = self.session_id().str.starts_with(BETWEEN_IDS)
+            roles.append(by_user.alias("by_user"))
         return roles
 
     def session_id(self) -> pl.Expr:
-        """The session's id, or the user's; null where ids are missing or negative. Where a log has
-        both, a user's id begins with a separator."""
+        """The session's id, or the user's, after a separator where a log has both; null where ids
+        are missing or negative."""
         columns = self.session or as_tuple(self.user)
         if len(columns) == 1 and not self.has_both:
             return pl.col(columns[0])
@@ -91,24 +87,17 @@ class Columns:
 
     @property
     def has_both(self) -> bool:
-        """Whether some clicks have a session and others only a user."""
         return bool(self.session) and self.user is not None
 
 
-def is_missing(column: str) -> pl.Expr:
-    text = pl.col(column).cast(pl.String)
-    return text.is_null() | (text == "")
-
-
 def bad_id(column: str) -> pl.Expr:
-    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often
-    than as an id."""
-    text = pl.col(column).cast(pl.String)
-    return is_missing(column) | text.str.contains(f"^{NEGATIVE.pattern}$")
+    """Whether an id is missing or a negative number: logs write -1 for "unknown"."""
+    text = pl.col(column).cast(pl.String).fill_null("")
+    return text.str.contains(f"^({NEGATIVE.pattern})?$")
 
 
 def id_fault(value: object) -> str | None:
-    """What is wrong with an id, for an error message; None if nothing is."""
+    """What is wrong with an id, for a message; None if nothing is."""
     if value is None or value == "":
         return "is missing"
     if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
@@ -119,8 +108,7 @@ def id_fault(value: object) -> str | None:
 def choose_columns(
     path: File | str, names: list[str], options: LogOptions
 ) -> tuple[Columns, dict[str, tuple[str, ...]]]:
-    """The columns that the user named, and guesses for the rest; and, by role, the guesses that
-    are to be reported."""
+    """The columns, named or guessed; and the guesses to report, by role."""
     named = options.columns()
     listed = comma_separated(names)
     for role, columns in named.items():
@@ -149,14 +137,15 @@ def choose_columns(
         guessed.pop("event", None)
     event = next(iter(chosen["event"]), None)
     user = next(iter(chosen["user"]), None)
-    (item,), (time,) = chosen["item"], chosen["time"]
+    item = chosen["item"][0]
+    time = chosen["time"][0]
     return Columns(chosen["session"], item, time, event, user=user), guessed
 
 
 def guess_columns(
     names: list[str], named: dict[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Guesses, by role, where no column was named; a user is guessed if there is no session."""
+    """Guesses, by role, where no column was named."""
     guessed = {}
     if not named["session"] and not named["user"]:
         guessed["session"] = guess_session(names)
@@ -169,7 +158,7 @@ def guess_columns(
 
 
 def guess_session(names: list[str]) -> tuple[str, ...]:
-    """The session's column, or also the user's where sessions are numbered per user."""
+    """The session's column, with the user's where sessions are numbered per user."""
     if session := find_common(names, COMMON_NAMES["session"]):
         return (session,)
     session = find_common(names, NUMBERED_PER_USER)
@@ -178,7 +167,7 @@ def guess_session(names: list[str]) -> tuple[str, ...]:
 
 
 def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]]) -> None:
-    """Raise if a column has two roles, unless the user is a part of a composite session."""
+    """Raise if a column has two roles; the user may be a part of a composite session."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
         in_session = role == "user" and len(chosen["session"]) > 1
@@ -192,7 +181,7 @@ def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]]) -> N
 
 
 def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
-    """The column with the earliest possible of these names, however it is spelled."""
+    """The column with the earliest of these names, however it is spelled."""
     columns = {plain_name(name): name for name in reversed(names)}
     matches = (columns[name] for name in common_names if name in columns)
     return next(matches, None)
@@ -207,7 +196,7 @@ def plain_name(name: str) -> str:
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
-    """Raise for a header of one column, and name the delimiter that it seems to have."""
+    """Raise for a header of one column, and name the delimiter it seems to have."""
     advice = "a log needs a session, an item and a time"
     if delimiter := next((sign for sign in DELIMITERS if sign in header), None):
         verb = "pass"

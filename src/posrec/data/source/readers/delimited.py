@@ -66,7 +66,6 @@ class DelimitedLines(LineFormat):
         return [[values[name] or None for name in self.columns.names]]
 
     def split(self, text: str) -> list[str]:
-        """The fields of a record."""
         if not self.quoted:
             return text.rstrip("\r").split(self.delimiter)
         # A stray quote that has joined lines leaves a line break outside of quotes: csv.Error.
@@ -75,70 +74,66 @@ class DelimitedLines(LineFormat):
                 return next(csv.reader([text], delimiter=self.delimiter), [])
         raise Broken("a double quote is never closed or is inside a field")
 
+    def read(self, files: Sequence[File], collector: ClickCollector) -> None:
+        format = self
+        if not self.delimiter:
+            format = replace(self, delimiter=collector.options.delimiter or ",")
+        for block in blocks(files, collector.progress, quoted=self.quoted):
+            if block.first_line == 1:
+                names, block = format.split_header(block)
+                columns = format.choose_columns(block.path, names, collector)
+                format = replace(format, names=names, columns=columns)
+            add_block(block, format, collector)
 
-def read_text(
-    format: DelimitedLines, files: Sequence[File], collector: ClickCollector
-) -> None:
-    if not format.delimiter:
-        format = replace(format, delimiter=collector.options.delimiter or ",")
-    for block in blocks(files, collector.progress, quoted=format.quoted):
-        if block.first_line == 1:
-            names, block = split_header(block, format)
-            columns = choose_columns(block.path, names, format, collector)
-            format = replace(format, names=names, columns=columns)
-        add_block(block, format, collector)
+    def choose_columns(
+        self, path: File, names: list[str], collector: ClickCollector
+    ) -> Columns:
+        for columns in self.known_columns:
+            if set(columns.names) <= set(names):
+                return columns
+        if self.known_columns:
+            raise InputError(
+                f"{path}, line 1: not a Diginetica header, which has "
+                "sessionId;itemId;timeframe;eventdate (or session_id;item_id;...) separated by "
+                f"semicolons; it has {comma_separated(names)}"
+            )
+        if len(names) == 1:
+            refuse_single_column(path, names[0], "\t" if self.typed else None)
+        return collector.choose_columns(path, names)
 
+    def split_header(self, block: Block) -> tuple[list[str], Block]:
+        """The names of the columns, and the block without its header line."""
+        number = 1
+        line, _, rest = block.data.partition(b"\n")
+        while not line.strip() and rest:
+            number += 1
+            line, _, rest = rest.partition(b"\n")
+        fixed = list(self.fixed_names)
+        if fixed and not line.lower().startswith(fixed[0].encode()):
+            return fixed, block
+        try:
+            names = self.header_names(as_text(line))
+        except Broken as fault:
+            raise fault.at(block.path, number) from None
+        return fixed or names, Block(block.path, rest, number + 1)
 
-def choose_columns(
-    path: File, names: list[str], format: DelimitedLines, collector: ClickCollector
-) -> Columns:
-    for columns in format.known_columns:
-        if set(columns.names) <= set(names):
-            return columns
-    if format.known_columns:
-        raise InputError(
-            f"{path}, line 1: not a Diginetica header, which has "
-            "sessionId;itemId;timeframe;eventdate (or session_id;item_id;...) separated by "
-            f"semicolons; it has {comma_separated(names)}"
-        )
-    if len(names) == 1:
-        refuse_single_column(path, names[0], "\t" if format.typed else None)
-    return collector.choose_columns(path, names)
-
-
-def split_header(block: Block, format: DelimitedLines) -> tuple[list[str], Block]:
-    """The names of the columns, and the block without its header line."""
-    number = 1
-    line, _, rest = block.data.partition(b"\n")
-    while not line.strip() and rest:
-        number += 1
-        line, _, rest = rest.partition(b"\n")
-    fixed = list(format.fixed_names)
-    if fixed and not line.lower().startswith(fixed[0].encode()):
-        return fixed, block
-    try:
-        names = header_names(as_text(line), format)
-    except Broken as fault:
-        raise fault.at(block.path, number) from None
-    return names, Block(block.path, rest, number + 1)
-
-
-def header_names(line: str, format: DelimitedLines) -> list[str]:
-    names = [name.strip() for name in format.split(line)]
-    if fixed := list(format.fixed_names):
-        beginnings = [name[:4] for name in fixed]
-        if [name[:4].lower() for name in names] != beginnings:
-            header = f"the header is {', '.join(names)}"
-            reason = f"{header}, but this format has {', '.join(fixed)}"
-            raise Broken(reason, "use --format csv")
-        return fixed
-    if format.typed and len(names) > 1:
-        names = [name.partition(":")[0] for name in names]
-    for name in names:
-        if names.count(name) > 1:
-            reason = f"the column {name!r} appears twice in the header"
-            raise Broken(reason, "rename one")
-    return names
+    def header_names(self, header: str) -> list[str]:
+        names = [name.strip() for name in self.split(header)]
+        if self.fixed_names:
+            beginnings = [name[:4] for name in self.fixed_names]
+            if [name[:4].lower() for name in names] != beginnings:
+                raise Broken(
+                    f"the header is {', '.join(names)}, but this format has "
+                    f"{', '.join(self.fixed_names)}",
+                    "use --format csv",
+                )
+        elif self.typed and len(names) > 1:
+            names = [name.partition(":")[0] for name in names]
+        for name in names:
+            if names.count(name) > 1:
+                reason = f"the column {name!r} appears twice in the header"
+                raise Broken(reason, "rename one")
+        return names
 
 
 # `yoochoose-clicks.dat` of the RecSys Challenge 2015, which has no header.

@@ -14,10 +14,7 @@ MAX_KINDS = 1000  # a column with more different values does not hold kinds of e
 
 
 class EventKinds:
-    """Counts the kinds of events, selects those to read, and gives their clicks weights.
-
-    `default` is what a format reads unless the user asks for others.
-    """
+    """Counts the kinds of events; `read` are those to read, `default` unless the user chooses."""
 
     def __init__(self, options: LogOptions, default: Sequence[str] = ()) -> None:
         self.options = options
@@ -38,13 +35,11 @@ class EventKinds:
             self.counts.update(dict(events.drop_nulls().value_counts().iter_rows()))
 
     def merge(self, other: "EventKinds") -> None:
-        """Add the counts of another part of the log."""
         self.column = other.column
         self.counts.update(other.counts)
 
     def click_columns(self) -> list[pl.Expr]:
-        """`weight` if weights were given, `target` if only some kinds are targets, and `kind`, a
-        number, if duplicates are dropped."""
+        """`weight`, `target`, and a number for the `kind`, where options need them."""
         event = pl.col("event").cast(pl.String)
         columns = []
         if weights := self.options.event_weights:
@@ -59,7 +54,6 @@ class EventKinds:
         return columns
 
     def ordered(self) -> dict[str, int]:
-        """The kinds with their counts, the most frequent first."""
         return dict(sorted(self.counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def described(self) -> str:
@@ -72,7 +66,7 @@ class EventKinds:
         return ", ".join(kinds)
 
     def report_so_far(self, progress: Progress) -> None:
-        """When reading ends early: the kinds seen, unless the user has chosen already."""
+        """For a reading that ends early, unless the user has chosen already."""
         if self.column is None or not self.counts or not self.listed:
             return
         if not self.options.events:
@@ -80,8 +74,7 @@ class EventKinds:
             progress.message(f"{seen} (choose with --events)")
 
     def report(self, rows: int, clicks: int, progress: Progress) -> None:
-        """Say which kinds the log has and which were read. A kind that was named and is missing
-        gets a warning; if nothing was read, that is an error."""
+        """Report which kinds the log has and which were read; raise if none was."""
         if self.column is None or not rows:
             return
         column = f"column {self.column!r}"

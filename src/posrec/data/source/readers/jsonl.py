@@ -35,15 +35,14 @@ FieldPath = tuple[str, ...]
 
 
 def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
-    """Every line is an object; ids may be text or whole numbers, times text or numbers."""
+    """Ids may be text or whole numbers, times text or numbers."""
     format = EventLines(*find_columns(collector))
     for block in blocks(files, collector.progress):
         add_block(block, format, collector)
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
-    """The fields and the columns of the whole log: blocks are read until no column is missing,
-    since an hour of searches may lack one."""
+    """Blocks are read until no column is missing: an hour of searches may lack one."""
     files = collector.whole_log
     named = list(chain.from_iterable(collector.options.columns().values()))
     fields: dict[str, FieldPath] = {}
@@ -62,7 +61,7 @@ def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Colum
 
 
 def add_fields(fields: dict[str, FieldPath], block: Block, named: list[str]) -> None:
-    """Add the fields of the first lines, and of others that may have a missing `named` column."""
+    """Add the fields of the first lines, and of others with a missing `named` column."""
     keys = {
         name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode()
         for name in named
@@ -92,8 +91,6 @@ def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPat
 
 @dataclass(frozen=True)
 class EventLines(LineFormat):
-    """An event in each line."""
-
     fields: dict[str, FieldPath]
     columns: Columns
 
@@ -130,7 +127,7 @@ class EventLines(LineFormat):
 
 
 def has_inexact(block: Block, keys: Iterable[str]) -> bool:
-    """Whether a value may be a number with a point, which polars would not keep as written."""
+    """Whether there may be a number with a point, which polars does not keep as written."""
     number = rb'"\s*:\s*-?\d+[.eE]'
     patterns = (b'"' + re.escape(key.encode()) + number for key in keys)
     return any(re.search(pattern, block.data) for pattern in patterns)
@@ -168,8 +165,6 @@ def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 class OttoLines(LineFormat):
-    """A session and its events in each line."""
-
     columns = Columns(("session",), "aid", "ts", "type")
 
     def parse(self, block: Block) -> pl.DataFrame:

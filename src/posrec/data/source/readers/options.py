@@ -1,12 +1,12 @@
-"""LogOptions: what the user says about a log."""
+"""LogOptions: what the user says about a log; every option can be left out."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from posrec.config import declarations, setting
 from posrec.errors import InputError
 
-BAD_LINES = ("stop", "skip")
 MAX_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
@@ -23,27 +23,23 @@ ANY_LOG = (
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What the user says about a log; every field can be left out."""
-
     session_column: str | Sequence[str] = ()  # several columns are a composite key
     user_column: str | None = None
     item_column: str | None = None
     time_column: str | None = None
     event_column: str | None = None
-    events: Sequence[
-        str
-    ] = ()  # the kinds of events to read; all of them if it is empty
+    events: Sequence[str] = ()  # the kinds of events to read; all if it is empty
     event_weights: Mapping[str, float] = field(default_factory=dict)
     target_events: Sequence[str] = ()
     delimiter: str | None = None  # of csv; by default it is concluded, or a comma
     time_unit: str | None = None
     time_format: str | None = None
-    bad_lines: str = "stop"
-    bad_lines_limit: float = 0.01
+    bad_lines: str = setting("stop", choices=("stop", "skip"))
+    bad_lines_limit: float = setting(0.01, between=(0, 1))
     drop_duplicates: bool = False  # the kinds of events must then be kept
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns that were named, by role."""
+        """The named columns, by role."""
         return {role: as_tuple(getattr(self, f"{role}_column")) for role in ROLES}
 
     @property
@@ -54,11 +50,17 @@ class LogOptions:
     def check(self, format: str, names: Sequence[str]) -> None:
         """Refuse options that the format does not take, and values that are not allowed."""
         default = LogOptions()
-        for name, value in vars(self).items():
+        for name, declaration in declarations(self):
+            value = getattr(self, name)
             if value != getattr(default, name) and name not in names:
                 raise InputError(
                     f"{option_name(name)} can't be used with --format {format}, "
                     "whose layout is fixed"
+                )
+            if not declaration.allows(value):
+                allowed = declaration.allowed
+                raise InputError(
+                    f"{option_name(name)} must be {allowed}, not {value!r}"
                 )
         if self.time_unit is not None and self.time_format is not None:
             raise InputError(
@@ -69,14 +71,6 @@ class LogOptions:
         if delimiter is not None and not re.fullmatch(r'[^"\r\n]', delimiter, re.ASCII):
             raise InputError(
                 f"--delimiter {delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
-            )
-        if self.bad_lines not in BAD_LINES:
-            raise InputError(
-                f"--bad-lines must be one of {', '.join(BAD_LINES)}, not {self.bad_lines!r}"
-            )
-        if not 0 <= self.bad_lines_limit <= 1:
-            raise InputError(
-                f"--bad-lines-limit must be between 0 and 1, not {self.bad_lines_limit}"
             )
         self.check_events()
 

@@ -1,10 +1,11 @@
 """Parquet tables with any column types, read in batches; and tables in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
@@ -45,7 +46,9 @@ def read_table(
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             checked = collector.check(batch.select(columns.select()))
-            bad = batch.with_row_index("row", row + 1)[checked.bad]
+            bad = (
+                (row + index + 1, batch.row(index, named=True)) for index in checked.bad
+            )
             collector.keep(checked, bad_rows(bad, name, columns))
             row += len(batch)
             collector.progress.update("Reading", number + row / max(length, 1), tables)
@@ -107,7 +110,6 @@ def folder_columns(path: File) -> dict[str, pl.Expr]:
 
 @contextmanager
 def parquet_errors(path: File | str) -> Iterator[None]:
-    """Report a damaged table as an InputError that names it."""
     try:
         yield
     except POLARS_ERRORS as error:
@@ -117,14 +119,11 @@ def parquet_errors(path: File | str) -> Iterator[None]:
 
 
 def bad_rows(
-    rows: pl.DataFrame, path: File | str, columns: Columns
+    rows: Iterable[tuple[int, dict[str, Any]]], name: File | str, columns: Columns
 ) -> Iterator[BadLine]:
     """What is wrong with these rows; one without any value is like a blank line."""
-    for number, values in zip(
-        rows["row"], rows.drop("row").iter_rows(named=True), strict=True
-    ):
-        if any(value is not None for value in values.values()):
-            fault = find_fault(values, columns)
-            yield BadLine(
-                str(path), number, fault.reason, str(values), fault.advice, "row"
-            )
+    for number, row in rows:
+        if any(value is not None for value in row.values()):
+            fault = find_fault(row, columns)
+            text = str(row)
+            yield BadLine(str(name), number, fault.reason, text, fault.advice, "row")

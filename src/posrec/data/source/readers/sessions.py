@@ -22,7 +22,7 @@ from posrec.data.source.readers.clicks import (
     as_text,
 )
 from posrec.data.source.readers.columns import Columns, comma_separated, id_fault
-from posrec.data.source.readers.delimited import RECBOLE, split_header
+from posrec.data.source.readers.delimited import RECBOLE
 from posrec.errors import InputError
 
 PREFIX = "item_id_list"
@@ -73,8 +73,8 @@ def add_numbered(clicks: pl.DataFrame, collector: ClickCollector) -> None:
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
     """The files that RecBole reads by `benchmark_filename`, e.g. NAME.train.inter.
 
-    `session_id` may number rows, not sessions, so a session is found by its rows: every prefix of
-    it, the longest or the shortest first. A session's time is its position in the log.
+    `session_id` may number rows, so a session is found by its rows: every prefix of it, the
+    longest or the shortest first. A session's time is its position in the log.
     """
     sessions = 0
     all_blocks = blocks(files, collector.progress)
@@ -85,12 +85,11 @@ def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def read_rows(path: File, file_blocks: Iterable[Block]) -> pl.DataFrame:
-    """The line, the prefix and the target of every row."""
     names: list[str] = []
     rows: list[tuple[int, str, str]] = []
     for block in file_blocks:
         if block.first_line == 1:
-            names, block = split_header(block, RECBOLE)
+            names, block = RECBOLE.split_header(block)
             if PREFIX not in names or TARGET not in names:
                 raise InputError(
                     f"{path}, line 1: prefixes of sessions need the columns {PREFIX} and {TARGET}; "
@@ -163,7 +162,7 @@ def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Refuses everything that a pickle looks up by name, and therefore every call."""
+    """Refuses what a pickle looks up by name, and therefore every call."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
@@ -207,7 +206,7 @@ def read_pickle(path: File) -> list[list[int]]:
 
 
 def refuse_sharing(content: Any, size: int) -> None:
-    """Refuse sessions longer, written out, than the file, which refers to a list many times."""
+    """Refuse a file that refers to a list many times, so that its sessions are longer."""
     if not isinstance(content, LISTS):
         return
     for sessions in (content, *content[:2]):
@@ -227,9 +226,8 @@ def is_sequence(value: Any) -> bool:
 def is_samples(prefixes: Any, targets: Any) -> bool:
     if not isinstance(prefixes, LISTS) or not is_sequence(targets):
         return False
-    if len(prefixes) != len(targets):
-        return False
-    return all(is_sequence(prefix) and prefix for prefix in prefixes)
+    all_filled = all(is_sequence(prefix) and prefix for prefix in prefixes)
+    return all_filled and len(prefixes) == len(targets)
 
 
 def join_samples(

@@ -10,12 +10,7 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 MILLISECONDS_PER = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-UNIT_NAMES = {
-    "s": "seconds",
-    "ms": "milliseconds",
-    "us": "microseconds",
-    "ns": "nanoseconds",
-}
+PREFIXES = {"s": "", "ms": "milli", "us": "micro", "ns": "nano"}
 DAY = 86_400_000  # milliseconds
 NUMBER = re.compile(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*")
 # To the second or the millisecond, in UTC or without a zone: what most logs write.
@@ -39,7 +34,7 @@ def count_days(times: pl.Series) -> dict[int, int]:
 
 
 class TimeReader:
-    """Reads the times of one log. The unit of numbers is guessed once and reported."""
+    """Reads the times of a log. The unit of numbers is guessed once and reported."""
 
     def __init__(
         self, progress: Progress, unit: str | None = None, layout: str | None = None
@@ -63,17 +58,16 @@ class TimeReader:
             return nulls(len(column))
         column = column.cast(pl.String)
         first = next(iter(column.drop_nulls().head(1)), "")
-        likely, other = parse_text, self.read_numbers
+        ways = [parse_text, self.read_numbers]
         if NUMBER.fullmatch(first):
-            likely, other = other, likely
-        times = likely(column)
+            ways.reverse()
+        times = ways[0](column)
         # The first value may be the broken one. The way that reads more is right.
         if 2 * times.null_count() > len(column):
-            times = min(times, other(column), key=pl.Series.null_count)
+            times = min(times, ways[1](column), key=pl.Series.null_count)
         return times
 
     def read_numbers(self, column: pl.Series) -> pl.Series:
-        """Numbers that are written as text."""
         integers = column.cast(pl.Int64, strict=False)
         if integers.null_count() == column.null_count():
             return self.scale(integers)
@@ -85,10 +79,9 @@ class TimeReader:
         numbers = numbers.filter(numbers.is_finite().fill_null(False)).sort()
         if len(numbers):
             self.unit = guess_unit(float(numbers[len(numbers) // 2]))
-            unit = UNIT_NAMES[self.unit]
-            self.progress.message(
-                f"times read as {unit} (pass --time-unit if that is wrong)"
-            )
+            unit = PREFIXES[self.unit] + "seconds"
+            advice = "pass --time-unit if that is wrong"
+            self.progress.message(f"times read as {unit} ({advice})")
 
     def scale(self, numbers: pl.Series) -> pl.Series:
         if self.unit is None:
@@ -110,9 +103,7 @@ class TimeReader:
 
 def checked_layout(layout: str) -> str:
     """A layout such as `%d.%m.%Y %H:%M:%S`, as polars reads it; raises if it is not one."""
-    layout = layout.replace(
-        ".%f", "%.f"
-    )  # Python's way to write a fraction of a second
+    layout = layout.replace(".%f", "%.f")  # Python's fraction of a second
     moment = datetime(2026, 9, 17, 8, 0, 46, tzinfo=UTC)
     # A layout that can't read the date back from what it wrote lacks the day or another part.
     with suppress(pl.exceptions.PolarsError):
@@ -140,9 +131,8 @@ def parse_text(column: pl.Series) -> pl.Series:
     times = nulls(len(column))
     if first is not None:
         # polars is several times faster if every part of a layout has a fixed width.
-        between, fraction, zone = first.groups()
-        digits = ".%3f" if fraction else ""
-        times = parse_layout(column, f"%Y-%m-%d{between}%H:%M:%S{digits}{zone}")
+        digits = ".%3f" if first[2] else ""
+        times = parse_layout(column, f"%Y-%m-%d{first[1]}%H:%M:%S{digits}{first[3]}")
     if times.null_count() == column.null_count():
         return times
     text = column.str.strip_chars().str.replace(r" ?UTC$", "Z")

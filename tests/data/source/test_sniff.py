@@ -19,7 +19,7 @@ LOGS = {
     "diginetica": ("train-item-views.csv", VIEWS),
     "retailrocket": ("events.csv", EVENTS),
     "otto": ("train.jsonl", OTTO),
-    "recbole": ("a.inter", ["item_id:token\ttimestamp:float", "1\t2\t3"]),
+    "recbole": ("a.inter", ["item_id:token\ttimestamp:float", "1\t2"]),
     "recbole-prefixes": (
         "a.inter",
         ["item_id_list:token_seq\titem_id:token", "1 2\t3"],

@@ -4,10 +4,12 @@ with the package."""
 from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
+from typing import TypeVar
 
 DAY = 86_400_000
 Session = list[str]
 Split = tuple[list[Session], list[Session]]
+Item = TypeVar("Item")
 
 
 def read_yoochoose(
@@ -25,8 +27,8 @@ def read_yoochoose(
 def read_diginetica(
     clicks: list[tuple[str, str, int, int]],
 ) -> tuple[dict[str, Session], dict[str, int]]:
-    """(session, item, timeframe, day): inside a session by timeframe; the date is the last-read
-    click's day."""
+    """Clicks (session, item, timeframe, day) in order of the timeframe; a session's date is the
+    last-read click's day."""
     timed: dict[str, list[tuple[int, str]]] = {}
     dates: dict[str, int] = {}
     for session, item, timeframe, day in clicks:
@@ -72,7 +74,7 @@ def trained_only(
     return [session for session in test if len(session) >= length]
 
 
-def samples(sessions: list[Session]) -> list[tuple[Session, str]]:
+def samples(sessions: list[list[Item]]) -> list[tuple[list[Item], Item]]:
     """Every prefix with its target, session by session, longest first: the field's order."""
     return [
         (session[:-i], session[-i])
@@ -187,10 +189,8 @@ def split_at_gaps(clicks: list[tuple[str, str, int]], gap: int | None) -> list[T
 
 
 def without_repeats(session: Timed) -> Timed:
-    repeats = [click[1] == before[1] for before, click in pairwise(session)]
-    return session[:1] + [
-        click for click, repeat in zip(session[1:], repeats, strict=True) if not repeat
-    ]
+    changes = [click for before, click in pairwise(session) if click[1] != before[1]]
+    return session[:1] + changes
 
 
 def filtered(sessions: list[Timed], support: int, length: int) -> list[Timed]:

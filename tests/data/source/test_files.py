@@ -1,5 +1,4 @@
-"""The files of a log: several, empty ones, folders as Spark writes them, and URLs, which give the
-same dataset."""
+"""The files of a log: several, empty ones, folders that Spark writes, and URLs."""
 
 import gzip
 import os
@@ -34,8 +33,7 @@ def fingerprint(source: Any, out: Path, **options: Any) -> str:
 
 
 def write_spark(folder: Path) -> Path:
-    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it: sorted by date, then by
-    part."""
+    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it."""
     for day, start in (("2026-01-01", 0), ("2026-01-02", 90)):
         below = folder / f"date={day}"
         below.mkdir(parents=True)

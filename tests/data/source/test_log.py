@@ -1,5 +1,4 @@
-"""Where a log comes from (standard input, tables), what its sessions are (composite keys, users),
-and warnings."""
+"""Logs from standard input and tables, of composite sessions and of users; and warnings."""
 
 import gzip
 import io

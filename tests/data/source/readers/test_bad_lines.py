@@ -1,5 +1,4 @@
-"""Broken lines: reported together, or left out, counted and written to a file; the same for every
-format."""
+"""Broken lines of every format: reported together, or left out, counted and written to a file."""
 
 import functools
 import json
@@ -35,74 +34,58 @@ from tests.helpers import (
     write_log,
 )
 
-TIME = 1_700_000_000_000
-
 
 def tabs(lines: list[str]) -> list[str]:
     return [line.replace(",", "\t") for line in lines]
 
 
-# format -> (lines that are not a click, good lines, broken lines of every kind)
+# Broken lines of every kind.
+CSV = """\
+s1,i1,yesterday
+s1,i1
+s1,i1,1700000000000,x
+s1,,1700000000000
+,i1,1700000000000
+s1,-1,1700000000000
+s1,5" pipe,1700000000000
+x"""
+JSON_EVENTS = """\
+{
+[1]
+7
+"text"
+{"item_id": "i1", "timestamp": 1700000000000}
+{"session_id": "s1", "item_id": 1.5, "timestamp": 1700000000000}
+{"session_id": "s1", "item_id": ["i1"], "timestamp": 1700000000000}
+{"session_id": "s1", "item_id": {"id": 1}, "timestamp": 1700000000000}
+{"session_id": "s1", "item_id": "i1", "timestamp": "soon"}
+{"session_id": "s1", "item_id": "i1", "timestamp": 1e400}
+{"session_id": "s1", "item_id": "i1"}
+{"session_id": -1, "item_id": 1, "timestamp": 1}"""
+OTTO_SESSIONS = """\
+{
+{"session": 1}
+{"session":90,"events":[{"aid":1,"ts":5,"type":"clicks"},{"aid":-1,"ts":6}]}
+{"session": 1, "events": [{"aid": 1.5, "ts": 1, "type": "clicks"}]}
+{"session": 1, "events": [{"aid": -1, "ts": 1, "type": "clicks"}]}"""
+DATES = "5,2014-04-31T10:00:00.000Z,1,0 5,2014-04-30T10:00:00.000Z,,0 5"
+# format -> (lines that are not a click, good lines, broken lines)
 CASES: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "csv": (
-        [HEADER],
-        GOOD,
-        [
-            "s1,i1,yesterday",
-            "s1,i1",
-            f"s1,i1,{TIME},x",
-            f"s1,,{TIME}",
-            f",i1,{TIME}",
-            f"s1,-1,{TIME}",
-            f's1,5" pipe,{TIME}',
-            "x",
-        ],
-    ),
+    "csv": ([HEADER], GOOD, CSV.splitlines()),
     "tsv": (tabs([HEADER]), tabs(GOOD), ["s1\ti1\tsoon", "s1", "s1\ti1"]),
-    "jsonl": (
-        [],
-        JSONL,
-        [
-            "{",
-            "[1]",
-            "7",
-            '"text"',
-            '{"item_id": "i1", "timestamp": 1}',
-            '{"session_id": "s1", "item_id": 1.5, "timestamp": 1}',
-            '{"session_id": "s1", "item_id": ["i1"], "timestamp": 1}',
-            '{"session_id": "s1", "item_id": {"id": 1}, "timestamp": 1}',
-            '{"session_id": "s1", "item_id": "i1", "timestamp": "soon"}',
-            '{"session_id": "s1", "item_id": "i1", "timestamp": 1e400}',
-            '{"session_id": "s1", "item_id": "i1"}',
-            '{"session_id": -1, "item_id": 1, "timestamp": 1}',
-        ],
-    ),
-    "yoochoose": (
-        [],
-        YOOCHOOSE,
-        ["5,2014-04-31T10:00:00.000Z,1,0", "5,2014-04-30T10:00:00.000Z,,0", "5"],
-    ),
+    "jsonl": ([], JSONL, JSON_EVENTS.splitlines()),
+    "yoochoose": ([], YOOCHOOSE, DATES.split()),
     "diginetica": (
-        [VIEWS[0]],
+        VIEWS[:1],
         VIEWS[1:],
         ["1;NA;1;5;soon", "1;NA;1;x;2016-05-09", "1;NA;1"],
     ),
     "retailrocket": (
-        [EVENTS[0]],
+        EVENTS[:1],
         EVENTS[1:],
         ["x,1,view,2,", "5,1,view,-2,", "5,1,view"],
     ),
-    "otto": (
-        [],
-        OTTO,
-        [
-            "{",
-            '{"session": 1}',
-            '{"session": 90, "events": [{"aid": 1, "ts": 5, "type": "clicks"}, {"aid": -1}]}',
-            '{"session": 1, "events": [{"aid": 1.5, "ts": 1, "type": "clicks"}]}',
-            '{"session": 1, "events": [{"aid": -1, "ts": 1, "type": "clicks"}]}',
-        ],
-    ),
+    "otto": ([], OTTO, OTTO_SESSIONS.splitlines()),
     "sessions": ([], SESSIONS, ["4 -5", "-1 -2 3"]),
 }
 

@@ -1,5 +1,4 @@
-"""Kinds of events: what is listed, what a kind that the log does not have says, and what is read by
-default."""
+"""Kinds of events: which are listed, missing, and read by default."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,4 @@
-"""Every format, read from real files: the click frame is the same in one block or many, compressed
-or plain."""
+"""Every format, read from files: in one block or many, compressed or plain."""
 
 from datetime import date
 from pathlib import Path
@@ -16,6 +15,7 @@ from posrec.data.source.readers import parquet
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from tests.data.reading import read_clicks
+from tests.faults.refusals import EVENTS, HEADER
 from tests.helpers import (
     Click,
     RecordingProgress,
@@ -40,15 +40,12 @@ CLICKS = [("1", "20", T), ("2", "30", T + 5), ("1", "20", T), ("2", "007", T - 5
 YOOCHOOSE = [f"{s},2014-04-07T10:51:09.{t - T + 277}Z,{i},0" for s, i, t in CLICKS]
 WRITTEN: dict[str, list[str]] = {
     "yoochoose": YOOCHOOSE,
-    "retailrocket": [
-        "timestamp,visitorid,event,itemid,transactionid",
-        *(f"{t},{s},view,{i}," for s, i, t in CLICKS),
-    ],
+    "retailrocket": [EVENTS[0], *(f"{t},{s},view,{i}," for s, i, t in CLICKS)],
     "recbole": [
         "session_id:token\titem_id:token\ttimestamp:float",
         *(f"{s}\t{i}\t{t}" for s, i, t in CLICKS),
     ],
-    "csv": ["session_id,item_id,timestamp", *(f"{s},{i},{t}" for s, i, t in CLICKS)],
+    "csv": [HEADER, *(f"{s},{i},{t}" for s, i, t in CLICKS)],
 }
 
 

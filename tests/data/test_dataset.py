@@ -122,7 +122,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "manifest cut short": (write("manifest.json", '{"schema": 1}'), "lacks counts"),
     "manifest no JSON": (write("manifest.json", "{"), "is not JSON"),
     "no manifest": (remove("manifest.json"), "is not a prepared dataset"),
-    "no vocabulary": (remove("vocabulary.json"), "not listed"),
     "shorter vocabulary": (
         write("vocabulary.json", '{"ids": ["a"], "columns": {}}'),
         "vocabulary doesn't fit",

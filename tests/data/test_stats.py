@@ -52,7 +52,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
 
 
 def test_clicks_by_day(tmp_path: Path) -> None:
-    """A session counts on the day on which it begins; the last month has a day without clicks."""
+    """A session counts on the day on which it begins."""
     sessions = {"08-31T23:59:59": 3, "09-01T00:00:00": 40, "09-03T12:00:00": 5}
     clicks = [
         (f"{time}{n // 2}", f"i{n % 2}", f"2026-{time}Z")

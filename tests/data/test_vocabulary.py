@@ -30,10 +30,8 @@ def test_ids_and_columns_survive_the_file(
     assert vocabulary.indices(["\0unknown", *ids]) == list(numbers)
 
 
-def test_numbers_begin_at_one() -> None:
+def test_items_that_are_not_in_the_vocabulary() -> None:
     vocabulary = Vocabulary(["a", "b"], {"title": ["Tent", None]})
-    assert (vocabulary.index("a"), vocabulary.item(2)) == (1, "b")
-    assert (vocabulary.title(1), vocabulary.title(2)) == ("Tent", "b")
     assert "a" in vocabulary
     assert "c" not in vocabulary
     assert 1 not in vocabulary

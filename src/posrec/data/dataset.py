@@ -2,8 +2,7 @@
 
 A sample is a pair (session, end): the clicks before `end` and the click at it. Samples are never
 copied: session s of n clicks gives the ends 1..n-1, and `offsets[s] - s` samples come before them,
-so that sample i of the dataset, in session s, has its target at click `i + s + 1`. If only some
-kinds of events are targets, they are listed.
+so that sample i of the dataset, in session s, has its target at click `i + s + 1`.
 """
 
 import hashlib
@@ -70,7 +69,6 @@ class SessionDataset:
         return int(self.lengths.max()) if self.sessions else 0
 
     def session(self, number: int) -> Tensor:
-        """The items of a session, oldest first; a view."""
         return self.items[self.offsets[number] : self.offsets[number + 1]]
 
     def locate(self, sample_ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,6 @@ def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def kind_of(name: str, values: Sequence[Any]) -> str | None:
-    """How a column is read unless its kind is named; None if it has no values."""
     present = [value for value in values if value is not None]
     if not present:
         return None

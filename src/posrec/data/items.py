@@ -77,7 +77,6 @@ def in_slices(column: pl.Series) -> list[Any]:
 
 
 def read_items(source: Any) -> ItemFile:
-    """A file with a row for each item, or a polars, pandas or Arrow table."""
     if not is_path(source):
         return with_ids("items", as_frame(source).collect())
     path = find_files(source)[0]
@@ -100,7 +99,7 @@ def read_items(source: Any) -> ItemFile:
 
 
 def with_ids(path: File | str, rows: pl.DataFrame) -> ItemFile:
-    """The rows with the columns that may hold the ids; `product` does not if it is an object."""
+    """`product` may be an object, which is not an id."""
     id_columns = [
         name
         for name, type in rows.schema.items()

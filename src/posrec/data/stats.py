@@ -95,7 +95,6 @@ def repeating_sessions(sessions: SessionDataset) -> int:
 
 
 def popularity(train: SessionDataset, items: int) -> dict[str, Any]:
-    """The share of training clicks of the most popular items, and the Gini coefficient."""
     counts = torch.bincount(train.items.long(), minlength=items + 1)[1 : items + 1]
     ordered = counts.sort(descending=True).values.double()
     total = ordered.sum()

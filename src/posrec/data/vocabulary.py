@@ -61,7 +61,6 @@ class Vocabulary:
         return self.ids[index - 1]
 
     def title(self, index: int) -> str:
-        """An item's title, or its id if it has none."""
         item = self.item(index)
         titles = self.columns.get("title")
         title = titles[index - 1] if titles else None
@@ -78,7 +77,6 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, content: Any, path: Path) -> "Vocabulary":
-        """The ids must be distinct texts."""
         advice = "prepare the dataset again"
         try:
             vocabulary = cls(content["ids"], content["columns"])

@@ -88,12 +88,6 @@ def test_empty_parts_are_left_out_of_a_folder(tmp_path: Path) -> None:
         find_files(f"{tmp_path}/*")
 
 
-def test_a_name_with_an_underscore_is_read_if_it_is_given(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "_clicks.csv", SHOP)
-    assert find_files(log) == [log]
-    assert find_files(f"file://{log}") == [RemoteFile(f"file://{log}")]
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_log_in_fsspecs_memory(tmp_path: Path, packed: bool) -> None:
     log = write_log(tmp_path / "a.csv", SHOP)
@@ -164,8 +158,11 @@ def test_s3(tmp_path: Path, s3: str) -> None:
 
 
 def test_files_are_found_in_order(tmp_path: Path) -> None:
-    for name in ("b", "a", "c[1]", "c1"):
+    for name in ("b", "a", "c[1]", "c1", "_d"):
         (tmp_path / name).write_text("x")
+    hidden = tmp_path / "_d"
+    assert find_files(hidden) == [hidden]
+    assert find_files(f"file://{hidden}") == [RemoteFile(f"file://{hidden}")]
     assert find_files(tmp_path / "c[1]") == [tmp_path / "c[1]"]  # a name, not a pattern
     files = find_files([str(tmp_path / "[ab]"), tmp_path / "a"])
     assert [file.name for file in files] == ["a", "b", "a"]

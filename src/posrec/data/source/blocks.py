@@ -48,7 +48,6 @@ def blocks(
 
 
 def split_block(block: Block, size: int, quoted: bool) -> Iterator[Block]:
-    """The same lines in blocks of about `size` bytes."""
     file = io.BytesIO(block.data)
     line = block.first_line
     while data := whole_lines(file, size, quoted):

@@ -42,8 +42,6 @@ Source = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file at a URL, with what readers need of a Path."""
-
     url: str
 
     def __str__(self) -> str:
@@ -132,7 +130,6 @@ def find_remote(url: str) -> Sequence[File]:
 
 
 def is_data_file(path: Path) -> bool:
-    """Whether it may be a file of data by an engine such as Spark."""
     named_as_data = path.suffix == ".parquet" or path.name.startswith("part-")
     return named_as_data and path.is_file()
 

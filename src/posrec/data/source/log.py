@@ -49,7 +49,6 @@ class ClickLog:
     def read(
         self, progress: Progress, store: ClickStore, files: Sequence[File] | None = None
     ) -> ParsedLog:
-        """Add the clicks, of all or of these files, to `store`."""
         if self.table is not None:
             collector = ClickCollector(progress, self.options, store)
             read_table(TABLE, self.table, collector)
@@ -67,7 +66,6 @@ class ClickLog:
 def open_log(
     source: Any, format: str | None, options: LogOptions, progress: Progress
 ) -> Iterator[ClickLog]:
-    """Find what `source` names, and conclude the format if it is None."""
     if format is not None and format not in READERS:
         choices = ", ".join(READERS)
         raise InputError(f"format {format!r} is not known; choose one of {choices}")

@@ -90,7 +90,6 @@ def public_format(path: File, lines: list[str]) -> Conclusion | None:
 
 
 def delimited_format(path: File, lines: list[str]) -> Conclusion:
-    """Text with a header, or lines of item ids."""
     for delimiter in ("\t", ",", ";", "|"):
         if not has_header(lines, delimiter):
             continue

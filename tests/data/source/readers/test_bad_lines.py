@@ -129,8 +129,7 @@ def test_skipping_gives_what_the_good_lines_give(
 def test_skipping_all_of_them_at_either_end(
     tmp_path: Path, clean: Clean, format: str
 ) -> None:
-    """A broken line must decide nothing for the others, such as the unit of the times, even if it
-    is the first."""
+    """A broken first line must not decide the unit of the times."""
     _, good, bad = CASES[format]
     for line in bad:
         check_skipping(tmp_path, clean, format, [(0, line)], 150)
@@ -145,8 +144,7 @@ def check_skipping(
     lines = list(good)
     for index, line in sorted(inserts, key=lambda insert: -insert[0]):
         lines.insert(index, line)
-    # A quote in the middle of a field joins the line with a later one, which is then lost too; one
-    # of them is enough.
+    # A stray quote joins its line with a later one, which is lost too: one of them is enough.
     if format == "csv" and sum('"' in line for _, line in inserts) > 1:
         return
     log = write_lines(tmp_path / "log", [*top, *lines])

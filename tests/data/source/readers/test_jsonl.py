@@ -1,5 +1,4 @@
-"""JSON lines with one event a line: ids as written, nested fields, and a GA4 export with a
-composite session."""
+"""JSON lines of events: ids as written, nested fields, and a GA4 export."""
 
 import json
 from pathlib import Path
@@ -33,7 +32,7 @@ START = 1_788_249_600
 
 
 def ga4(user: str, name: str, seconds: int, item: str | None = None) -> dict[str, Any]:
-    """An event as GA4 exports it; events that are not about an item have no item_id."""
+    """An event as GA4 exports it."""
     event = {
         "event_date": "20260901",
         "event_timestamp": f"{START + seconds}000000",  # microseconds, as text

@@ -1,5 +1,4 @@
-"""The SR-GNN pickles: plain numbers are read, everything else is refused, and no code in a pickle
-ever runs."""
+"""SR-GNN's pickles: plain numbers are read, and no code in a pickle ever runs."""
 
 import os
 import pickle

@@ -24,8 +24,6 @@ from posrec.data.source.readers.sessions import read_prefixes, read_sessions, re
 
 
 class Reader(NamedTuple):
-    """How a format is read."""
-
     read: Callable[[Sequence[File], ClickCollector], None]
     options: Sequence[str]  # of LogOptions, that the user may give
     fixed: Mapping[str, Any] = {}  # options that the format gives

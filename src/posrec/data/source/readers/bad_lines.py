@@ -31,8 +31,6 @@ class BadLine(NamedTuple):
 
 @dataclass
 class BadLines:
-    """Collects the broken lines of a log."""
-
     policy: str  # that of `--bad-lines`: stop or skip
     limit: float  # the largest share of lines that may be skipped
     path: Path  # for JSON lines of what is skipped
@@ -65,7 +63,6 @@ class BadLines:
         self.files = [*self.files, *other.files]
 
     def finish(self, good: int, progress: Progress) -> None:
-        """Raise if too many lines are broken, otherwise report them."""
         if not self.count:
             return
         if self.policy == "stop":
@@ -100,7 +97,6 @@ class BadLines:
 
 
 def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:
-    """Join the files of skipped lines, or remove the file of an earlier run."""
     if not files:
         path.unlink(missing_ok=True)
         return False

@@ -73,7 +73,6 @@ class ItemIds:
         self.anchor = pl.Series([], dtype=self.dtype)
 
     def names(self) -> pl.Series:
-        """The id of each item, by its number."""
         return self.categories.to_series()
 
 
@@ -90,7 +89,6 @@ class ClickStore:
         self.frames.append(clicks)
 
     def take(self) -> pl.DataFrame:
-        """The clicks, which the store then forgets."""
         if not self.frames:
             return pl.DataFrame()
         clicks = pl.concat(self.frames, rechunk=True)
@@ -124,8 +122,6 @@ class ParsedLog:
 
 
 class CheckedRows(NamedTuple):
-    """A block of rows after the check."""
-
     clicks: pl.DataFrame  # the good rows of the kinds of events that are read
     bad: list[int]  # the rows that can't be used
     lacks_events: bool  # of some rows, as blank and truncated lines do
@@ -204,7 +200,6 @@ class ClickCollector:
         return columns
 
     def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
-        """Add the good rows of a block, and note the broken lines."""
         clicks = checked.clicks
         self.store.add(clicks)
         self.parsed.time_unit = self.read_time.unit

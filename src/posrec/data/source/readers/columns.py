@@ -145,7 +145,6 @@ def choose_columns(
 def guess_columns(
     names: list[str], named: dict[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Guesses, by role, where no column was named."""
     guessed = {}
     if not named["session"] and not named["user"]:
         guessed["session"] = guess_session(names)

@@ -142,10 +142,8 @@ YOOCHOOSE = DelimitedLines(
     fixed_names=("session", "timestamp", "item", "category"),
     known_columns=[Columns(("session",), "item", "timestamp")],
 )
-# `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the
-# session began, and `eventdate` is a day; the time of day is not recorded. As in the field's
-# preprocessing, a session's day is that of its last-read click, whatever its `timeframe`, which
-# alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
+# `train-item-views.csv` of the CIKM Cup 2016: `timeframe` is the number of milliseconds since the
+# session began, `eventdate` a day. `place_at_end_of_day`, data/prepare/steps.py, joins them.
 DIGINETICA = DelimitedLines(
     ";",
     known_columns=[

@@ -27,7 +27,6 @@ class EventKinds:
 
     @property
     def listed(self) -> bool:
-        """Whether the column has so few values that they may be kinds of events."""
         return len(self.counts) <= MAX_KINDS
 
     def count(self, events: pl.Series) -> None:

@@ -39,16 +39,14 @@ class LogOptions:
     drop_duplicates: bool = False  # the kinds of events must then be kept
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The named columns, by role."""
         return {role: as_tuple(getattr(self, f"{role}_column")) for role in ROLES}
 
     @property
     def needs_events(self) -> bool:
-        """Whether the column of event kinds is needed; otherwise it is read if there is one."""
+        """Otherwise the column of events is only read if there is one."""
         return bool(self.events or self.event_weights or self.target_events)
 
     def check(self, format: str, names: Sequence[str]) -> None:
-        """Refuse options that the format does not take, and values that are not allowed."""
         default = LogOptions()
         for name, declaration in declarations(self):
             value = getattr(self, name)

@@ -65,7 +65,6 @@ class SessionLines(LineFormat):
 
 
 def add_numbered(clicks: pl.DataFrame, collector: ClickCollector) -> None:
-    """Add clicks of sessions whose number is their time."""
     clicks = clicks.with_columns(time=pl.col("session").cast(pl.Int64))
     collector.keep(collector.check(clicks))
 
@@ -106,7 +105,6 @@ def read_rows(path: File, file_blocks: Iterable[Block]) -> pl.DataFrame:
 
 
 def split_row(line: str, names: list[str]) -> tuple[str, str]:
-    """The prefix and the target of a row, ids separated by one space."""
     fields = line.split("\t")
     if len(fields) != len(names):
         raise Broken(f"there must be {len(names)} fields, a tab between them")
@@ -155,7 +153,6 @@ def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.Data
 
 
 def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
-    """The pickles that SR-GNN's preprocessing writes."""
     sequences = [sequence for path in files for sequence in read_pickle(path)]
     sessions = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)})
     add_numbered(sessions.with_row_index("session").explode("item"), collector)
@@ -169,7 +166,6 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain(data: bytes) -> Any:
-    """A pickle of plain lists and ints, whose size is bounded by that of the file."""
     for opcode, argument, _ in pickletools.genops(data):
         # Python allocates memory for all indices below the highest one.
         if opcode.name in STORING and (argument or 0) > len(data):

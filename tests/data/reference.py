@@ -1,5 +1,4 @@
-"""Slow and plain versions of the two recipes, written from their descriptions; they share no code
-with the package."""
+"""Slow and plain versions of the two recipes, which share no code with the package."""
 
 from collections import Counter
 from fractions import Fraction

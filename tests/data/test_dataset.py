@@ -36,9 +36,10 @@ def test_sessions_are_flat_arrays() -> None:
     assert sessions.sample_offsets.tolist() == [0, 2, 2, 3]
     assert sessions.lengths.tolist() == [3, 1, 2]
     assert plain(sessions) == [[1, 2, 3], [4], [5, 6]]
-    part = sessions.part(1, 3)
-    assert (plain(part), part.times.tolist(), len(part)) == ([[4], [5, 6]], [20, 30], 1)
-    assert part.items.data_ptr() == items.data_ptr()
+    later = sessions.part(1, 3)
+    assert (plain(later), later.times.tolist()) == ([[4], [5, 6]], [20, 30])
+    assert len(later) == 1
+    assert later.items.data_ptr() == items.data_ptr()
     assert (sessions.part(1, 1).sessions, sessions.part(1, 1).longest) == (0, 0)
 
 

@@ -120,7 +120,7 @@ def test_a_composite_session(tmp_path: Path) -> None:
 
 
 def customers() -> list[tuple[str, str, int]]:
-    """Ten customers who come back every day for two weeks, and click three times each time."""
+    """Ten customers who come back every day for two weeks for three clicks."""
     clicks = []
     for day, who, step in product(range(14), range(10), range(3)):
         time = START + day * DAY + who * 3_600_000 + step * 60_000

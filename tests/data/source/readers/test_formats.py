@@ -114,8 +114,9 @@ def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
 
 
 def test_otto(tmp_path: Path) -> None:
+    events = '{"aid":20,"ts":5,"type":"clicks"},{"aid":3,"ts":6,"type":"carts"}'
     lines = [
-        '{"session":1,"events":[{"aid":20,"ts":5,"type":"clicks"},{"aid":3,"ts":6,"type":"carts"}]}',
+        f'{{"session":1,"events":[{events}]}}',
         "",
         '{"session":2,"events":[]}',
         '{"session":"x y","events":[{"type":"clicks","ts":7,"aid":"007","more":1}]}',

@@ -91,7 +91,6 @@ def test_a_table_of_items(tmp_path: Path) -> None:
 
 
 def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> None:
-    """`id` often holds the number of the row."""
     lines = ["id,ID,item_id,Title,title", "1,5,2,A,a", "2,6,3,B,b"]
     file = read_items(write_lines(tmp_path / "items.csv", lines))
     progress = RecordingProgress()

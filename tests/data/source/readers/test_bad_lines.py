@@ -144,7 +144,7 @@ def check_skipping(
     lines = list(good)
     for index, line in sorted(inserts, key=lambda insert: -insert[0]):
         lines.insert(index, line)
-    # A stray quote joins its line with a later one, which is lost too: one of them is enough.
+    # A stray quote joins its line with a later one, which is lost too.
     if format == "csv" and sum('"' in line for _, line in inserts) > 1:
         return
     log = write_lines(tmp_path / "log", [*top, *lines])

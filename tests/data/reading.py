@@ -19,13 +19,8 @@ from posrec.progress import Progress, SilentProgress
 def prepared(
     source: Any, out: Path, progress: Progress | None = None, **options: Any
 ) -> posrec.PreparedDataset:
-    return posrec.prepare(
-        source,
-        out=out,
-        overwrite=True,
-        progress=progress or SilentProgress(),
-        **options,
-    )
+    options.update(out=out, overwrite=True, progress=progress or SilentProgress())
+    return posrec.prepare(source, **options)
 
 
 class ReadClicks(NamedTuple):
@@ -48,6 +43,7 @@ def read_clicks(
         parsed = ClickLog(format, options or LogOptions(), files).read(progress, store)
         parsed.report(progress)
     clicks = store.take()
-    clicks = place_at_end_of_day(clicks) if "day" in clicks.columns else clicks
+    if "day" in clicks.columns:
+        clicks = place_at_end_of_day(clicks)
     clicks = clicks.with_columns(item=items.names().gather(clicks["item"]))
     return ReadClicks(clicks, parsed.by_user, parsed.kinds.ordered())

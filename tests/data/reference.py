@@ -1,12 +1,14 @@
-"""Slow and plain versions of the two recipes, written from their descriptions; they share no code
-with the package."""
+"""Slow and plain versions of the two recipes, which share no code with the package."""
 
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
+from typing import TypeVar
 
 DAY = 86_400_000
 Session = list[str]
 Split = tuple[list[Session], list[Session]]
+Item = TypeVar("Item")
 
 
 def read_yoochoose(
@@ -24,8 +26,8 @@ def read_yoochoose(
 def read_diginetica(
     clicks: list[tuple[str, str, int, int]],
 ) -> tuple[dict[str, Session], dict[str, int]]:
-    """(session, item, timeframe, day): inside a session by timeframe; the date is the last-read
-    click's day."""
+    """Clicks (session, item, timeframe, day) in order of the timeframe; a session's date is the
+    last-read click's day."""
     timed: dict[str, list[tuple[int, str]]] = {}
     dates: dict[str, int] = {}
     for session, item, timeframe, day in clicks:
@@ -59,17 +61,19 @@ def paper(
     by_date = sorted(sessions, key=lambda name: dates[name])
     train = [sessions[name] for name in by_date if dates[name] < boundary]
     test = [sessions[name] for name in by_date if dates[name] > boundary]
-    return train, known_only(train, test, length)
+    return train, trained_only(train, test, length)
 
 
-def known_only(train: list[Session], test: list[Session], length: int) -> list[Session]:
+def trained_only(
+    train: list[Session], test: list[Session], length: int
+) -> list[Session]:
     """Test sessions without items that training lacks, those still long enough."""
-    known = {item for session in train for item in session}
-    test = [[item for item in session if item in known] for session in test]
+    trained = {item for session in train for item in session}
+    test = [[item for item in session if item in trained] for session in test]
     return [session for session in test if len(session) >= length]
 
 
-def samples(sessions: list[Session]) -> list[tuple[Session, str]]:
+def samples(sessions: list[list[Item]]) -> list[tuple[list[Item], Item]]:
     """Every prefix with its target, session by session, longest first: the field's order."""
     return [
         (session[:-i], session[-i])
@@ -80,8 +84,7 @@ def samples(sessions: list[Session]) -> list[tuple[Session, str]]:
 
 def recent(sessions: list[Session], fraction: Fraction) -> list[tuple[Session, str]]:
     listed = samples(sessions)
-    wanted = int(len(listed) * fraction)
-    return listed[len(listed) - wanted :]
+    return listed[len(listed) - int(len(listed) * fraction) :]
 
 
 def numbered(
@@ -89,14 +92,13 @@ def numbered(
 ) -> tuple[list[list[int]], list[list[int]], list[str]]:
     """Items numbered from 1 as training first meets them, then test."""
     numbers: dict[str, int] = {}
-    parts = [
-        [
-            [numbers.setdefault(item, len(numbers) + 1) for item in session]
-            for session in part
-        ]
-        for part in (train, test)
-    ]
-    return parts[0], parts[1], list(numbers)
+
+    def number(item: str) -> int:
+        return numbers.setdefault(item, len(numbers) + 1)
+
+    train_numbers = [[number(item) for item in session] for session in train]
+    test_numbers = [[number(item) for item in session] for session in test]
+    return train_numbers, test_numbers, list(numbers)
 
 
 Event = tuple[str, str, str, int, str]  # session or nothing, user, item, time, kind
@@ -113,28 +115,26 @@ def visits(
     clicks are left out."""
     by_visitor: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
     for session, user, item, time, kind in events:
-        by_visitor.setdefault(
-            ("session", session) if session else ("user", user), []
-        ).append((time, item, kind))
-    found: list[list[tuple[str, str, int]]] = []
+        visitor = ("session", session) if session else ("user", user)
+        by_visitor.setdefault(visitor, []).append((time, item, kind))
+    all_visits: list[list[tuple[str, str, int]]] = []
     for (role, name), clicks in by_visitor.items():
-        before = 0
-        latest = dict[tuple[str, str], int]()
-        for place, (time, item, kind) in enumerate(
-            sorted(clicks, key=lambda click: click[0])
-        ):
-            if place == 0 or (role == "user" and time - before > gap):
-                found.append([])
+        before = None
+        latest: dict[tuple[str, str], int] = {}
+        for time, item, kind in sorted(clicks, key=lambda click: click[0]):
+            if before is None or (role == "user" and time - before > gap):
+                all_visits.append([])
                 latest = {}
             if not duplicates_dropped or time - latest.get((item, kind), -DAY) > 1000:
-                found[-1].append((f"{role} {name} {len(found)}", item, time))
-            before = latest[item, kind] = time
-    return [
-        click
-        for visit in found
-        if most is None or len(visit) <= most
-        for click in visit
-    ]
+                visit = f"{role} {name} {len(all_visits)}"
+                all_visits[-1].append((visit, item, time))
+            before = time
+            latest[item, kind] = time
+    short = [visit for visit in all_visits if most is None or len(visit) <= most]
+    return [click for visit in short for click in visit]
+
+
+Timed = list[tuple[int, str]]  # the times and items of a session
 
 
 def clean(
@@ -150,38 +150,12 @@ def clean(
 ) -> Split:
     """Filters repeated until they hold, sessions split by their first click, none lost on the
     boundary."""
-    by_user: dict[str, list[tuple[int, str]]] = {}
-    for session, item, time in clicks:
-        by_user.setdefault(session, []).append((time, item))
-    sessions: list[list[tuple[int, str]]] = []
-    for timed in by_user.values():
-        timed = sorted(timed, key=lambda click: click[0])
-        for place, click in enumerate(timed):
-            if place == 0 or (gap is not None and click[0] - timed[place - 1][0] > gap):
-                sessions.append([])
-            sessions[-1].append(click)
+    sessions = split_at_gaps(clicks, gap)
     if repeats_dropped:
-        sessions = [
-            [
-                click
-                for place, click in enumerate(session)
-                if place == 0 or click[1] != session[place - 1][1]
-            ]
-            for session in sessions
-        ]
+        sessions = [without_repeats(session) for session in sessions]
     if longest is not None:
         sessions = [session[-longest:] for session in sessions]
-    while True:
-        kept = [session for session in sessions if len(session) >= length]
-        counts = Counter(item for session in kept for _, item in session)
-        kept = [
-            [click for click in session if counts[click[1]] >= support]
-            for session in kept
-        ]
-        kept = [session for session in kept if session]
-        if kept == sessions:
-            break
-        sessions = kept
+    sessions = filtered(sessions, support, length)
     if not sessions:
         return [], []
     sessions.sort(key=lambda session: session[0][0])
@@ -189,15 +163,44 @@ def clean(
     if days is not None:
         boundary = beginnings[-1] - days * DAY
     else:
-        boundary = beginnings[len(beginnings) - max(1, round(share * len(beginnings)))]
-    train = [
-        [item for _, item in session]
-        for session in sessions
-        if session[0][0] < boundary
-    ]
-    test = [
-        [item for _, item in session]
-        for session in sessions
-        if session[0][0] >= boundary
-    ]
-    return train, known_only(train, test, length)
+        boundary = beginnings[-max(1, round(share * len(beginnings)))]
+    train: list[Session] = []
+    test: list[Session] = []
+    for session in sessions:
+        split = train if session[0][0] < boundary else test
+        split.append([item for _, item in session])
+    return train, trained_only(train, test, length)
+
+
+def split_at_gaps(clicks: list[tuple[str, str, int]], gap: int | None) -> list[Timed]:
+    by_user: dict[str, Timed] = {}
+    for session, item, time in clicks:
+        by_user.setdefault(session, []).append((time, item))
+    sessions: list[Timed] = []
+    for timed in by_user.values():
+        before = None
+        for time, item in sorted(timed, key=lambda click: click[0]):
+            if before is None or (gap is not None and time - before > gap):
+                sessions.append([])
+            sessions[-1].append((time, item))
+            before = time
+    return sessions
+
+
+def without_repeats(session: Timed) -> Timed:
+    changes = [click for before, click in pairwise(session) if click[1] != before[1]]
+    return session[:1] + changes
+
+
+def filtered(sessions: list[Timed], support: int, length: int) -> list[Timed]:
+    while True:
+        long = [session for session in sessions if len(session) >= length]
+        counts = Counter(item for session in long for _, item in session)
+        frequent = [
+            [(time, item) for time, item in session if counts[item] >= support]
+            for session in long
+        ]
+        filled = [session for session in frequent if session]
+        if filled == sessions:
+            return sessions
+        sessions = filled

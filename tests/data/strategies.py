@@ -1,5 +1,4 @@
-"""Random logs in any order: few sessions and items, so that they repeat, and times that are equal
-or on boundaries."""
+"""Random logs of few sessions and items, with times that are equal or on boundaries."""
 
 from hypothesis import strategies as st
 

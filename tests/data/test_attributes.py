@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from posrec.data.item_attributes import chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
@@ -20,21 +21,14 @@ SHOP = Vocabulary(["a", "b", "c", "d"], COLUMNS)
 
 
 def bags(columns: dict[str, str], items: int = 4) -> list[dict[int, float]]:
-    """Of each item, the weight of each of its values."""
-    found = encode_attributes(SHOP, columns, items)
-    entries = list(
-        zip(
-            found.rows.tolist(),
-            found.values.tolist(),
-            found.weights.tolist(),
-            strict=True,
-        )
-    )
-    assert entries == sorted(entries, key=lambda entry: entry[0])
-    return [
-        {value: weight for row, value, weight in entries if row == item}
-        for item in range(items)
-    ]
+    """The weights of each item's values."""
+    table = encode_attributes(SHOP, columns, items)
+    rows = table.rows.tolist()
+    assert rows == sorted(rows)
+    weights: list[dict[int, float]] = [{} for _ in range(items)]
+    for row, value, weight in zip(rows, table.values, table.weights, strict=True):
+        weights[row][int(value)] = float(weight)
+    return weights
 
 
 def test_the_kind_follows_from_the_values_unless_it_is_named() -> None:
@@ -46,10 +40,8 @@ def test_the_kind_follows_from_the_values_unless_it_is_named() -> None:
         "text": "vector",
     }
     assert chosen_columns("auto", SHOP) == kinds  # without the empty column
-    assert chosen_columns("code:number, title:category", SHOP) == {
-        "code": "number",
-        "title": "category",
-    }
+    named = {"code": "number", "title": "category"}
+    assert chosen_columns("code:number, title:category", SHOP) == named
 
 
 def test_categories_words_and_numbers_become_values() -> None:
@@ -58,32 +50,23 @@ def test_categories_words_and_numbers_become_values() -> None:
     assert second == fourth
     assert first.keys() != second.keys()
     assert set(first.values()) == {1.0}
-    red_large, red_mat, none, large_mat = bags(
-        {"title": "words"}
-    )  # blue and tent occur once
+    red_large, red_mat, none, large_mat = bags({"title": "words"})
     assert none == {}
+    # Blue and tent occur once.
     assert [len(words) for words in (red_large, red_mat, large_mat)] == [2, 2, 2]
     assert set(red_large.values()) == {0.5}
-    assert (
-        len(red_large.keys() & red_mat.keys())
-        == len(red_large.keys() & large_mat.keys())
-        == 1
-    )
+    assert len(red_large.keys() & red_mat.keys()) == 1
+    assert len(red_large.keys() & large_mat.keys()) == 1
 
 
 def test_prices_are_cut_into_ranges() -> None:
-    shop = Vocabulary(
-        [str(number) for number in range(40)], {"price": [*map(float, range(39)), None]}
-    )
-    found = encode_attributes(shop, {"price": "number"}, 40)
-    assert found.number == 10
-    assert found.rows.tolist() == list(range(39))
-    ranges = found.values.tolist()
-    assert [ranges[place] == ranges[place + 1] for place in range(3)] == [
-        True,
-        True,
-        True,
-    ]
+    prices = [*map(float, range(39)), None]
+    shop = Vocabulary(list(map(str, range(40))), {"price": prices})
+    table = encode_attributes(shop, {"price": "number"}, 40)
+    assert table.number == 10
+    assert table.rows.tolist() == list(range(39))
+    ranges = table.values.tolist()
+    assert len(set(ranges[:4])) == 1
     assert len(set(ranges)) == 10
 
 
@@ -93,21 +76,15 @@ def test_values_of_several_columns_do_not_meet() -> None:
 
 
 def test_vectors_are_scaled_and_missing_ones_are_zeros() -> None:
-    found = encode_attributes(SHOP, {"text": "vector"}, 3)
-    assert found.vectors is not None
-    assert [[round(x, 6) for x in row] for row in found.vectors.tolist()] == [
-        [1, 0],
-        [0.6, 0.8],
-        [0, 0],
-    ]
-    assert found.number == 0
+    table = encode_attributes(SHOP, {"text": "vector"}, 3)
+    expected = torch.tensor([[1, 0], [0.6, 0.8], [0, 0]])
+    torch.testing.assert_close(table.vectors, expected)
+    assert table.number == 0
 
 
 def test_only_the_first_items_are_read() -> None:
-    assert bags({"category": "category"}, items=2) == [
-        {},
-        {},
-    ]  # each of their values occurs once
+    # Each of their values occurs once.
+    assert bags({"category": "category"}, items=2) == [{}, {}]
 
 
 @pytest.mark.parametrize(

@@ -29,21 +29,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 def test_sessions_are_flat_arrays() -> None:
     items = torch.tensor([1, 2, 3, 4, 5, 6], dtype=torch.int32)
-    sessions = SessionDataset(
-        items, torch.tensor([0, 3, 4, 6]), torch.tensor([10, 20, 30])
-    )
-    assert (len(sessions), sessions.sessions, sessions.clicks, sessions.longest) == (
-        3,
-        3,
-        6,
-        3,
-    )
+    offsets = torch.tensor([0, 3, 4, 6])
+    sessions = SessionDataset(items, offsets, torch.tensor([10, 20, 30]))
+    assert (len(sessions), sessions.sessions) == (3, 3)
+    assert (sessions.clicks, sessions.longest) == (6, 3)
     assert sessions.sample_offsets.tolist() == [0, 2, 2, 3]
     assert sessions.lengths.tolist() == [3, 1, 2]
     assert plain(sessions) == [[1, 2, 3], [4], [5, 6]]
-    part = sessions.part(1, 3)
-    assert (plain(part), part.times.tolist(), len(part)) == ([[4], [5, 6]], [20, 30], 1)
-    assert part.items.data_ptr() == items.data_ptr()
+    later = sessions.part(1, 3)
+    assert (plain(later), later.times.tolist()) == ([[4], [5, 6]], [20, 30])
+    assert len(later) == 1
+    assert later.items.data_ptr() == items.data_ptr()
     assert (sessions.part(1, 1).sessions, sessions.part(1, 1).longest) == (0, 0)
 
 
@@ -71,28 +67,25 @@ def test_the_fingerprint_depends_on_the_content_and_not_on_the_path(
     shutil.copytree(data.path, tmp_path / "elsewhere")
     assert stats(posrec.load(tmp_path / "elsewhere"))["fingerprint"] == data.fingerprint
     log = write_log(tmp_path / "another name.csv", small_shop())
-    assert (
-        posrec.prepare(log, "csv", tmp_path / "again").fingerprint == data.fingerprint
-    )
+    again = posrec.prepare(log, "csv", tmp_path / "again")
+    assert again.fingerprint == data.fingerprint
 
 
-@given(
-    st.sampled_from([f"{name}.npy" for name in ARRAYS] + ["vocabulary.json"]), st.data()
-)
+FILES = [*(f"{name}.npy" for name in ARRAYS), "vocabulary.json"]
+
+
+@given(st.sampled_from(FILES), st.data())
 def test_any_changed_byte_changes_the_fingerprint(
-    data: PreparedDataset, tmp_path: Path, name: str, draw
-) -> None:  # type: ignore[no-untyped-def]
+    data: PreparedDataset, tmp_path: Path, name: str, draw: st.DataObject
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(data.path, folder, dirs_exist_ok=True)
     content = bytearray((folder / name).read_bytes())
-    place = draw.draw(st.integers(0, len(content) - 1))
-    content[place] ^= draw.draw(st.integers(1, 255))
+    position = draw.draw(st.integers(0, len(content) - 1))
+    content[position] ^= draw.draw(st.integers(1, 255))
     (folder / name).write_bytes(content)
     assert fingerprint(folder, data.manifest["validation_start"]) != data.fingerprint
-    with pytest.raises(
-        InputError,
-        match=r"damaged|prepare it again|prepare the dataset again|not JSON|changed",
-    ):
+    with pytest.raises(InputError, match=r"damaged|again|not JSON|changed"):
         stats(posrec.load(folder))
 
 
@@ -100,11 +93,8 @@ def test_the_start_of_validation_is_part_of_the_fingerprint(
     data: PreparedDataset,
 ) -> None:
     start = data.manifest["validation_start"]
-    assert (
-        fingerprint(data.path, start)
-        == data.fingerprint
-        != fingerprint(data.path, start - 1)
-    )
+    assert fingerprint(data.path, start) == data.fingerprint
+    assert fingerprint(data.path, start - 1) != data.fingerprint
 
 
 def change_items(
@@ -125,27 +115,14 @@ def remove(name: str) -> Callable[[Path], object]:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing array": (remove("train_items.npy"), "train_items.npy is not listed"),
-    "other type": (
-        change_items(lambda items: items.astype(np.int64)),
-        "holds int64, not int32",
-    ),
-    "shorter array": (
-        change_items(lambda items: items[:-1]),
-        "train arrays don't fit together",
-    ),
-    "pickled array": (
-        change_items(lambda _: np.array([{}], dtype=object)),
-        "can't be read",
-    ),
-    "wrong schema": (write("manifest.json", '{"schema": 99}'), "has dataset schema 99"),
-    "manifest cut short": (
-        write("manifest.json", '{"schema": 1}'),
-        "lacks counts, fingerprint",
-    ),
+    "missing array": (remove("train_items.npy"), "not listed"),
+    "other type": (change_items(lambda items: items.astype(np.int64)), "holds int64"),
+    "shorter array": (change_items(lambda items: items[:-1]), "train arrays don't fit"),
+    "pickled array": (change_items(lambda _: np.array([{}])), "can't be read"),
+    "wrong schema": (write("manifest.json", '{"schema": 99}'), "schema 99"),
+    "manifest cut short": (write("manifest.json", '{"schema": 1}'), "lacks counts"),
     "manifest no JSON": (write("manifest.json", "{"), "is not JSON"),
     "no manifest": (remove("manifest.json"), "is not a prepared dataset"),
-    "no vocabulary": (remove("vocabulary.json"), "vocabulary.json is not listed"),
     "shorter vocabulary": (
         write("vocabulary.json", '{"ids": ["a"], "columns": {}}'),
         "vocabulary doesn't fit",
@@ -157,15 +134,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_damaged_folder_is_refused(
     data: PreparedDataset, tmp_path: Path, how: str
 ) -> None:
-    """By its checksums; and for what is wrong with it, where the checksums are those of the damaged
-    files."""
+    """By its checksums, and also if these are of the damaged files."""
     damage, message = DAMAGES[how]
     folder = tmp_path / "copy"
     shutil.copytree(data.path, folder)
     damage(folder)
     with pytest.raises(
-        InputError,
-        match=r"does not match checksums\.json|is missing|is not a prepared dataset",
+        InputError, match=r"does not match|is missing|is not a prepared dataset"
     ):
         posrec.load(folder)
     update_checksums(folder)
@@ -184,14 +159,11 @@ def test_a_dataset_without_checksums_is_refused(
 
 
 def test_items_of_an_older_vocabulary_are_added(tmp_path: Path) -> None:
-    data = write_dataset(
-        tmp_path / "data", [["a", "b"], ["b", "c"]], [["a", "new", "d"]]
-    )  # new and d: test alone
+    test = [["a", "new", "d"]]  # new and d do not occur in training
+    data = write_dataset(tmp_path / "data", [["a", "b"], ["b", "c"]], test)
     data.vocabulary.columns["title"] = ["A", "B", "C", None, "D"]
-    older = Vocabulary(
-        ["e", "b", "d", "unknown"],
-        {"title": ["E", "old B", "old D", "U"], "price": [1, 2, 3, 4]},
-    )
+    columns = {"title": ["E", "old B", "old D", "U"], "price": [1, 2, 3, 4]}
+    older = Vocabulary(["e", "b", "d", "unknown"], columns)
     more = with_items_of(data, older, 3)
     assert more.vocabulary.ids == ["a", "b", "c", "e", "d", "new"]
     assert more.vocabulary.columns == {"title": ["A", "B", "C", "E", "D", None]}

@@ -10,16 +10,23 @@ import posrec
 from posrec.data.items import columns_for, read_items
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
-from tests.helpers import RecordingProgress, packed, small_shop, write_lines, write_log
+from tests.data.reading import prepared
+from tests.helpers import (
+    RecordingProgress,
+    frame,
+    packed,
+    small_shop,
+    write_lines,
+    write_log,
+)
 
 IDS = ["007", "x", "é"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl", "csv.gz"])
 def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
-    table = pl.DataFrame(
-        {"sku": ["x", "007", "x", None], "Name": ["Tent, red", "Boot", "twice", "none"]}
-    )
+    titles = ["Tent, red", "Boot", "twice", "none"]
+    table = pl.DataFrame({"sku": ["x", "007", "x", None], "Name": titles})
     path = tmp_path / f"items.{kind}"
     if kind == "parquet":
         table.write_parquet(path)
@@ -40,32 +47,28 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
 
 
 def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> None:
-    table = pl.DataFrame({
-        "id": ["i0", "i1", "i2"], "title": ["A", "B", None], "price": [1.5, float("nan"), None], "stock": [1, 2, 3],
-        "since": [date(2026, 1, 2)] * 3, "tags": [["a"], [], None], "new": [True, False, None],
-    })  # fmt: skip
-    table.write_parquet(tmp_path / "items.parquet")
+    columns = {
+        "title": ["A", "B", None],
+        "price": [1.5, float("nan"), None],
+        "stock": [1, 2, 3],
+        "since": [date(2026, 1, 2)] * 3,
+        "tags": [["a"], [], None],
+        "new": [True, False, None],
+    }
+    items = tmp_path / "items.parquet"
+    pl.DataFrame({"id": ["i0", "i1", "i2"], **columns}).write_parquet(items)
     log = write_log(tmp_path / "c.csv", small_shop())
-    data = posrec.prepare(
-        log, "csv", tmp_path / "out", items=tmp_path / "items.parquet"
-    )
-    assert data.vocabulary.ids == ["i0", "i1", "i2", "i3"]
-    assert data.vocabulary.columns == {
-        "title": ["A", "B", None, None], "price": [1.5, None, None, None], "stock": [1, 2, 3, None],
-        "since": ["2026-01-02"] * 3 + [None], "tags": [["a"], [], None, None], "new": [True, False, None, None],
-    }  # fmt: skip
-    assert [data.vocabulary.title(number) for number in (1, 2, 3, 4)] == [
-        "A",
-        "B",
-        "i2",
-        "i3",
-    ]
+    vocabulary = posrec.prepare(log, "csv", tmp_path / "out", items=items).vocabulary
+    assert vocabulary.ids == ["i0", "i1", "i2", "i3"]
+    columns |= {"price": [1.5, None, None], "since": ["2026-01-02"] * 3}
+    expected = {name: [*values, None] for name, values in columns.items()}
+    assert vocabulary.columns == expected
+    titles = [vocabulary.title(number) for number in (1, 2, 3, 4)]
+    assert titles == ["A", "B", "i2", "i3"]
 
 
 def test_a_table_of_items(tmp_path: Path) -> None:
-    clicks = pl.DataFrame(
-        small_shop(), schema=["session", "item", "time"], orient="row"
-    )
+    clicks = frame(small_shop())
     items = pl.DataFrame(
         {"sku": ["i1", "i9"], "Name": ["Tent", "Mat"], "price": [9.5, None]}
     )
@@ -73,18 +76,12 @@ def test_a_table_of_items(tmp_path: Path) -> None:
         "title": [None, "Tent", None, None, "Mat"],
         "price": [None, 9.5, None, None, None],
     }
-    for number, table in enumerate(
-        (items, items.lazy(), items.to_pandas(), items.to_arrow())
-    ):
+    for table in (items, items.lazy(), items.to_pandas(), items.to_arrow()):
         progress = RecordingProgress()
-        out = tmp_path / f"{number}"
-        data = posrec.prepare(
-            clicks, out=out, items=table, all_items=True, progress=progress
-        )
-        assert (data.vocabulary.ids, data.vocabulary.columns) == (
-            ["i0", "i1", "i2", "i3", "i9"],
-            expected,
-        )
+        out = tmp_path / "out"
+        data = prepared(clicks, out, progress, items=table, all_items=True)
+        assert data.vocabulary.ids == ["i0", "i1", "i2", "i3", "i9"]
+        assert data.vocabulary.columns == expected
         assert "items: column 'sku' read as the item id" in progress.messages
         assert "items: describes 2 of 5 items" in progress.messages
     with pytest.raises(InputError, match="no column that looks like an item id"):
@@ -94,44 +91,30 @@ def test_a_table_of_items(tmp_path: Path) -> None:
 
 
 def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> None:
-    """`id` often holds the number of the row."""
-    file = read_items(
-        write_lines(
-            tmp_path / "items.csv",
-            ["id,ID,item_id,Title,title", "1,5,2,A,a", "2,6,3,B,b"],
-        )
-    )
+    lines = ["id,ID,item_id,Title,title", "1,5,2,A,a", "2,6,3,B,b"]
+    file = read_items(write_lines(tmp_path / "items.csv", lines))
     progress = RecordingProgress()
-    assert columns_for(["2", "3"], file.by_id(pl.Series(["2", "3"]), progress)) == {
-        "ID": ["5", "6"], "Title": ["A", "B"], "title": ["a", "b"],
-    }  # fmt: skip
+    columns = columns_for(["2", "3"], file.by_id(pl.Series(["2", "3"]), progress))
+    assert columns == {"ID": ["5", "6"], "Title": ["A", "B"], "title": ["a", "b"]}
     assert progress.messages == [
         "items.csv: column 'item_id' read as the item id",
         "items.csv: column 'id' is left out, because it holds other ids",
     ]
-    assert columns_for(["1"], file.by_id(pl.Series(["1"]), progress))["item_id"] == [
-        "2"
-    ]
-    assert columns_for(["6"], file.by_id(pl.Series(["5", "6"]), progress))["title"] == [
-        "b"
-    ]
+    by_number = file.by_id(pl.Series(["1"]), progress)
+    assert columns_for(["1"], by_number)["item_id"] == ["2"]
+    by_other_id = file.by_id(pl.Series(["5", "6"]), progress)
+    assert columns_for(["6"], by_other_id)["title"] == ["b"]
 
 
 def test_an_object_is_no_id(tmp_path: Path) -> None:
-    file = read_items(
-        write_lines(
-            tmp_path / "items.jsonl", ['{"id": 7, "product": {"name": "Tent"}}']
-        )
-    )
-    assert columns_for(["7"], file.by_id(pl.Series(["7"]), SilentProgress())) == {
-        "product": [{"name": "Tent"}]
-    }
+    line = '{"id": 7, "product": {"name": "Tent"}}'
+    file = read_items(write_lines(tmp_path / "items.jsonl", [line]))
+    rows = file.by_id(pl.Series(["7"]), SilentProgress())
+    assert columns_for(["7"], rows) == {"product": [{"name": "Tent"}]}
 
 
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"no column that looks like an item id .*: colour, price"
-    ):
+    with pytest.raises(InputError, match=r"like an item id .*: colour, price"):
         read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]))
     with pytest.raises(InputError, match="can't be read as parquet"):
         read_items(write_lines(tmp_path / "items.parquet", ["id,title"]))

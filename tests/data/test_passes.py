@@ -14,32 +14,29 @@ lengths = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 def dataset(counts: list[int]) -> SessionDataset:
     offsets = torch.tensor([0, *counts]).cumsum(0)
-    return SessionDataset(
-        torch.arange(1, int(offsets[-1]) + 1, dtype=torch.int32),
-        offsets,
-        torch.arange(len(counts)),
-    )
+    items = torch.arange(1, sum(counts) + 1, dtype=torch.int32)
+    return SessionDataset(items, offsets, torch.arange(len(counts)))
 
 
 @given(lengths, st.integers(1, 12), st.data())
 def test_every_sample_is_in_one_pass_and_reads_what_it_does_alone(
-    counts: list[int], longest: int, data
+    counts: list[int], longest: int, data: st.DataObject
 ) -> None:
     samples = dataset(counts)
     stride = data.draw(st.integers(1, longest))
     passes = passes_over(samples, longest, stride)
     batch = collate_passes(samples, passes.start, passes.clicks, longest)
-    found = {}
+    contexts = {}
     for row in range(len(passes)):
         read = batch.items[row, : batch.lengths[row]].tolist()
-        for place in range(int(passes.skipped[row]), len(read)):
-            target = int(passes.start[row]) + place + 1
-            assert target not in found
-            found[target] = read[: place + 1]
+        for length in range(int(passes.skipped[row]) + 1, len(read) + 1):
+            target = int(passes.start[row]) + length
+            assert target not in contexts
+            contexts[target] = read[:length]
     ids = torch.arange(len(samples))
     alone = collate(samples, ids, longest, stride)
     _, targets = samples.locate(ids)
-    assert found == {
+    assert contexts == {
         int(target): alone.items[row, : alone.lengths[row]].tolist()
         for row, target in enumerate(targets)
     }
@@ -54,10 +51,8 @@ def test_a_session_that_fits_is_one_pass() -> None:
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 20))
 def test_batches_hold_as_much_as_fits(clicks: list[int], most: int) -> None:
-    ends = [
-        0,
-        *cut_into_batches(torch.tensor(clicks, dtype=torch.int64), most).tolist(),
-    ]
+    cut = cut_into_batches(torch.tensor(clicks, dtype=torch.int64), most)
+    ends = [0, *cut.tolist()]
     assert ends[-1] == len(clicks)
     for begin, end in pairwise(ends):
         assert sum(clicks[begin:end]) <= most or end == begin + 1

@@ -12,7 +12,7 @@ from posrec.errors import InputError
 from posrec.io import FolderReader
 
 SCHEMA = 1  # of a prepared dataset
-# Formats of a log in which a session's time is its place in the file.
+# Formats of a log in which a session's time is its position in the file.
 WITHOUT_TIMES = ("sessions", "srgnn", "recbole-prefixes")
 ARRAYS = {  # file -> type; the order is the fingerprint's
     "train_items": np.int32,
@@ -22,19 +22,16 @@ ARRAYS = {  # file -> type; the order is the fingerprint's
     "test_offsets": np.int64,
     "test_times": np.int64,
 }
-OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `posrec prepare` ask for it
+# Each is written only if the options of `posrec prepare` ask for it.
+OPTIONAL_ARRAYS = {
     "train_weights": np.float32,
     "train_targets": np.int64,
     "test_targets": np.int64,
 }
 
 
-def optional_arrays(folder: Path) -> list[str]:
-    return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]
-
-
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """A copy in memory: a mapped array changes with its file, or ends the process with SIGBUS."""
+    """A copy in memory: a mapped array changes with its file, or ends in SIGBUS."""
     path = reader.folder / f"{name}.npy"
     array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
@@ -45,13 +42,22 @@ def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
     return array
 
 
+def read_optional(reader: FolderReader, name: str) -> npt.NDArray[Any] | None:
+    if not (reader.folder / f"{name}.npy").exists():
+        return None
+    return read_array(reader, name)
+
+
 def fingerprint(folder: Path, validation_start: int) -> str:
-    """A hash of the arrays, the vocabulary with its columns, and where validation starts."""
+    """A hash of the arrays, the vocabulary and where validation starts."""
     digest = hashlib.blake2b(digest_size=16)
-    names = [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]
-    for name in [*names, *(f"{name}.npy" for name in optional_arrays(folder))]:
-        digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())
-        with (folder / name).open("rb") as file:
+    paths = [folder / f"{name}.npy" for name in ARRAYS]
+    paths.append(folder / VOCABULARY_FILE)
+    optional = [folder / f"{name}.npy" for name in OPTIONAL_ARRAYS]
+    paths += filter(Path.exists, optional)
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
             while data := file.read(1 << 24):
                 digest.update(data)
     digest.update(f"validation {validation_start}".encode())

@@ -1,13 +1,10 @@
-"""The columns of a vocabulary (category, brand, price, title, vectors) as the values that models
-read.
+"""The columns of a vocabulary (category, brand, price, title, vectors) as values for models.
 
-A column is read by its kind, which follows from its values unless it is named, as in
-`price:number`:
-
-    category   every different value is a value
-    number     ten ranges with about as many items each are the values
-    words      every word that at least two items have is a value
-    vector     lists of numbers, all of the same length, are read as they are
+The kind of a column follows from its values unless it is named, as in `price:number`:
+category   every different value is a value
+number     ten ranges with about as many items each are the values
+words      every word that at least two items have is a value
+vector     lists of numbers, all of the same length, are read as they are
 """
 
 import re
@@ -30,59 +27,52 @@ NUMBER_NAMES = ("price", "cost", "amount")
 
 
 def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
-    """The columns of a setting such as `category,price:number`, with their kinds; `auto` is every
-    usable column.
+    """The columns of a setting such as `category,price:number` with their kinds; `auto`: all.
 
-    >>> chosen_columns("price,title", Vocabulary(["a", "b"], {"price": ["3.50", "12"], "title": ["Red tent", None]}))
+    >>> columns = {"price": ["3.50", "12"], "title": ["Red tent", None]}
+    >>> chosen_columns("price,title", Vocabulary(["a", "b"], columns))
     {'price': 'number', 'title': 'words'}
     """
     columns = vocabulary.columns
     if setting == AUTO:
-        return {
-            name: kind
-            for name, values in columns.items()
-            if (kind := kind_of(name, values)) is not None
-        }
+        kinds = {name: kind_of(name, values) for name, values in columns.items()}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
     chosen = {}
-    for part in setting.split(","):
-        name, _, kind = part.strip().partition(":")
+    for choice in setting.split(","):
+        name, _, named_kind = choice.strip().partition(":")
         if name not in columns:
-            having = (
-                f"those of the dataset are {', '.join(columns)}"
-                if columns
-                else "the dataset has none"
-            )
+            existing = "the dataset has none"
+            if columns:
+                existing = f"those of the dataset are {', '.join(columns)}"
             raise InputError(
-                f"attributes={setting}: there is no column {name!r}; {having} (posrec prepare --items)"
+                f"attributes={setting}: there is no column {name!r}; {existing} "
+                "(posrec prepare --items)"
             )
-        if kind not in ("", *KINDS):
+        if named_kind not in ("", *KINDS):
             raise InputError(
-                f"attributes={setting}: {kind!r} is not a kind; choose one of {', '.join(KINDS)}"
+                f"attributes={setting}: {named_kind!r} is not a kind; "
+                f"choose one of {', '.join(KINDS)}"
             )
-        found = kind or kind_of(name, columns[name])
-        if found is None:
+        kind = named_kind or kind_of(name, columns[name])
+        if kind is None:
             raise InputError(f"attributes={setting}: column {name!r} has no values")
-        chosen[name] = found
+        chosen[name] = kind
     return chosen
 
 
 def kind_of(name: str, values: Sequence[Any]) -> str | None:
-    """How a column is read unless its kind is named; None if it has no values."""
     present = [value for value in values if value is not None]
     if not present:
         return None
     if all(isinstance(value, list) for value in present):
         return "vector"
-    if any(word in name.lower() for word in NUMBER_NAMES) or all(
-        isinstance(value, float) for value in present
-    ):
+    if any(word in name.lower() for word in NUMBER_NAMES):
         return "number"
-    is_text = sum(" " in str(value).strip() for value in present) > len(present) / 2
-    return (
-        "words"
-        if is_text and len(set(map(str, present))) > len(present) / 2
-        else "category"
-    )
+    if all(isinstance(value, float) for value in present):
+        return "number"
+    with_spaces = sum(" " in str(value).strip() for value in present)
+    distinct = len(set(map(str, present)))
+    return "words" if min(with_spaces, distinct) > len(present) / 2 else "category"
 
 
 def encode_attributes(
@@ -93,26 +83,26 @@ def encode_attributes(
     values = []
     weights = []
     number = 0
-    vectors: list[torch.Tensor] = []
+    vectors = []
     for name, kind in columns.items():
         column = vocabulary.columns[name][:items]
         if kind == "vector":
             vectors.append(as_vectors(name, column))
             continue
-        of_items = bags(name, kind, column)
-        counts = Counter(value for bag in of_items for value in set(bag))
-        kept = [value for value, count in counts.most_common(MAX_WORDS) if count > 1]
-        numbers = {value: number + place for place, value in enumerate(kept)}
+        item_values = values_by_item(name, kind, column)
+        counts = Counter(value for bag in item_values for value in set(bag))
+        shared = [value for value, count in counts.most_common(MAX_WORDS) if count > 1]
+        numbers = {value: number for number, value in enumerate(shared, start=number)}
         number += len(numbers)
-        for row, bag in enumerate(of_items):
-            found = [numbers[value] for value in bag if value in numbers]
-            rows += [row] * len(found)
-            values += found
-            weights += [1 / max(1, len(found))] * len(found)
-    entry = torch.tensor(rows, dtype=torch.int64)
-    order = entry.sort(stable=True).indices
+        for row, bag in enumerate(item_values):
+            entries = [numbers[value] for value in bag if value in numbers]
+            rows += [row] * len(entries)
+            values += entries
+            weights += [1 / max(1, len(entries))] * len(entries)
+    row_of_entry = torch.tensor(rows, dtype=torch.int64)
+    order = row_of_entry.sort(stable=True).indices
     return AttributeTable(
-        entry[order],
+        row_of_entry[order],
         torch.tensor(values, dtype=torch.int64)[order],
         torch.tensor(weights)[order],
         number,
@@ -120,32 +110,31 @@ def encode_attributes(
     )
 
 
-def bags(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:
-    """The values of each item."""
+def values_by_item(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:
+    if kind == "number":
+        return ranges_by_item(name, column)
     if kind == "words":
-        return [
-            sorted(set(re.findall(r"\w+", str(text).lower())))
-            if text is not None
-            else []
-            for text in column
-        ]
-    if kind == "category":
-        return [[str(value)] if value is not None else [] for value in column]
+        texts = ["" if value is None else str(value).lower() for value in column]
+        return [sorted(set(re.findall(r"\w+", text))) for text in texts]
+    return [[] if value is None else [str(value)] for value in column]
+
+
+def ranges_by_item(name: str, column: Sequence[Any]) -> list[list[int]]:
     try:
-        amounts = np.array(
-            [np.nan if value is None else float(value) for value in column]
-        )
+        numbers = [np.nan if value is None else float(value) for value in column]
     except (TypeError, ValueError) as error:
         raise InputError(
             f"column {name!r} is not a column of numbers ({error}); read it as {name}:category"
         ) from None
-    known = np.isfinite(amounts)
-    if not known.any():
+    amounts = np.array(numbers)
+    finite = np.isfinite(amounts)
+    if not finite.any():
         return [[] for _ in column]
-    inner = np.quantile(amounts[known], np.linspace(0, 1, RANGES + 1)[1:-1])
-    ranges = np.searchsorted(np.unique(inner), amounts, side="right")
+    bounds = np.quantile(amounts[finite], np.linspace(0, 1, RANGES + 1)[1:-1])
+    ranges = np.searchsorted(np.unique(bounds), amounts, side="right").tolist()
     return [
-        [int(place)] if fine else [] for place, fine in zip(ranges, known, strict=True)
+        [number] if has_number else []
+        for number, has_number in zip(ranges, finite, strict=True)
     ]
 
 
@@ -160,13 +149,12 @@ def as_vectors(name: str, column: Sequence[Any]) -> torch.Tensor:
         raise InputError(
             f"column {name!r} must have vectors of one length, not of {sorted(widths)}"
         )
-    empty = [0.0] * widths.pop()
+    zeros = [0.0] * widths.pop()
+    rows = [zeros if value is None else value for value in column]
     try:
-        given = torch.tensor(
-            [empty if value is None else value for value in column], dtype=torch.float32
-        )
+        vectors = torch.tensor(rows, dtype=torch.float32)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"column {name!r} must have vectors of numbers ({error})"
         ) from None
-    return torch.nn.functional.normalize(torch.nan_to_num(given), dim=1)
+    return torch.nn.functional.normalize(torch.nan_to_num(vectors), dim=1)

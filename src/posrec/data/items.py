@@ -1,9 +1,8 @@
 """What is known about items beside their ids: title, category, any other column."""
 
 import io
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -25,10 +24,7 @@ SLICE = 10_000
 TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
 
 
-@dataclass(frozen=True)
-class ItemFile:
-    """The rows of a file or a table, one for each item."""
-
+class ItemFile(NamedTuple):
     path: File | str
     rows: pl.DataFrame
     id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
@@ -37,28 +33,22 @@ class ItemFile:
         return str(self.path)
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
-        """The rows with a column `id` of texts, each once: the one with most of the log's `items`."""
-        id_column = max(
-            self.id_columns,
-            key=lambda name: (
-                self.rows[name].cast(pl.String).is_in(items.implode()).sum()
-            ),
-        )
+        """The first row of each item; `id` is the column that has most of the log's `items`."""
+
+        def clicked_items(name: str) -> int:
+            return int(self.rows[name].cast(pl.String).is_in(items.implode()).sum())
+
         file = self.path if isinstance(self.path, str) else self.path.name
+        id_column = max(self.id_columns, key=clicked_items)
         progress.message(f"{file}: column {id_column!r} read as the item id")
         rows = self.rows
         if id_column != "id" and "id" in rows.columns:
-            progress.message(
-                f"{file}: column 'id' is left out, because it holds other ids"
-            )
             rows = rows.drop("id")
+            reason = "because it holds other ids"
+            progress.message(f"{file}: column 'id' is left out, {reason}")
         rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
-        title_column = (
-            "title"
-            if "title" in rows.columns
-            else find_common(rows.columns, TITLE_NAMES)
-        )
-        if title_column not in (None, "title", "id"):
+        title_column = find_common(rows.columns, TITLE_NAMES)
+        if "title" not in rows.columns and title_column not in (None, "id"):
             rows = rows.rename({title_column: "title"})
             progress.message(f"{file}: column {title_column!r} read as the title")
         # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
@@ -67,62 +57,58 @@ class ItemFile:
         first = rows.unique("id", keep="first", maintain_order=True)
         if repeated := len(rows) - len(first):
             progress.message(
-                f"{file}: {repeated:,} of {len(rows):,} rows have the id of an earlier row, which is kept"
+                f"{file}: {repeated:,} of {len(rows):,} rows have the id of an earlier row, "
+                "which is kept"
             )
         return first
 
 
 def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any]]:
     """The columns for these items, in this order; None where nothing is known."""
-    wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
-    found = wanted.join(about_items, on="id", how="left", maintain_order="left").drop(
-        "id"
-    )
-    return {name: in_slices(found[name]) for name in found.columns}
+    items = pl.DataFrame({"id": ids}, schema={"id": pl.String})
+    rows = items.join(about_items, on="id", how="left", maintain_order="left")
+    return {name: in_slices(rows[name]) for name in rows.columns if name != "id"}
 
 
 def in_slices(column: pl.Series) -> list[Any]:
-    """The values of a column; `to_list` of a whole one would block a server's other threads."""
+    """`to_list` of a whole column would block a server's other threads."""
     starts = range(0, len(column), SLICE)
     return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 
 
 def read_items(source: Any) -> ItemFile:
-    """A file with one row an item, or a polars, pandas or Arrow table."""
     if not is_path(source):
         return with_ids("items", as_frame(source).collect())
     path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
-    endings = [ending.lower() for ending in PurePath(path.name).suffixes]
-    kind = next(
-        (ending for ending in reversed(endings) if ending not in PACKED), ".csv"
-    )
+    endings = PurePath(path.name.lower()).suffixes
+    kinds = [ending[1:] for ending in endings if ending not in PACKED] or ["csv"]
+    kind = kinds[-1]
     try:
-        if kind == ".parquet":
+        if kind == "parquet":
             rows = pl.read_parquet(data)
-        elif kind in (".jsonl", ".ndjson"):
+        elif kind in ("jsonl", "ndjson"):
             rows = pl.read_ndjson(data, infer_schema_length=None)
         else:
-            rows = pl.read_csv(
-                data, separator="\t" if kind == ".tsv" else ",", infer_schema=False
-            )
+            separator = "\t" if kind == "tsv" else ","
+            rows = pl.read_csv(data, separator=separator, infer_schema=False)
     except POLARS_ERRORS as error:
-        raise InputError(
-            f"{path} can't be read as {kind[1:]}: {first_line(error)}"
-        ) from None
+        reason = first_line(error)
+        raise InputError(f"{path} can't be read as {kind}: {reason}") from None
     return with_ids(path, rows)
 
 
 def with_ids(path: File | str, rows: pl.DataFrame) -> ItemFile:
-    """The rows with the columns that may hold the ids."""
-    single = [
-        name for name, kind in rows.schema.items() if not kind.is_nested()
-    ]  # `product` may be an object
+    """`product` may be an object, which is not an id."""
     id_columns = [
-        name for common in ID_NAMES for name in single if plain_name(name) == common
+        name
+        for name, type in rows.schema.items()
+        if plain_name(name) in ID_NAMES and not type.is_nested()
     ]
     if not id_columns:
         raise InputError(
-            f"{path} has no column that looks like an item id (id, item_id, sku, ...): {comma_separated(rows.columns)}"
+            f"{path} has no column that looks like an item id (id, item_id, sku, ...): "
+            f"{comma_separated(rows.columns)}"
         )
+    id_columns.sort(key=lambda name: ID_NAMES.index(plain_name(name)))
     return ItemFile(path, rows, id_columns)

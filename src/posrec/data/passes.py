@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posrec.data.dataset import SessionDataset
-from posrec.nn.batch import PADDING, SessionBatch
+from posrec.data.dataset import SessionDataset, padded
+from posrec.nn.batch import SessionBatch
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,27 @@ class Passes:
 
     start: Tensor  # [P] the index of its first click in the dataset's `items`
     clicks: Tensor  # [P] how many clicks it reads
-    skipped: Tensor  # [P] after so many of them its own samples begin
+    skipped: Tensor  # [P] how many of these belong to samples of the pass before
 
     def __len__(self) -> int:
         return len(self.start)
 
 
 def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
-    """The passes over all sessions that have samples.
-
-    >>> one = SessionDataset(torch.arange(1, 8), torch.tensor([0, 7]), torch.tensor([0]))
-    >>> found = passes_over(one, longest=4, stride=2)
-    >>> found.start.tolist(), found.clicks.tolist(), found.skipped.tolist()
+    """
+    >>> dataset = SessionDataset(torch.arange(1, 8), torch.tensor([0, 7]), torch.tensor([0]))
+    >>> passes = passes_over(dataset, longest=4, stride=2)
+    >>> passes.start.tolist(), passes.clicks.tolist(), passes.skipped.tolist()
     ([0, 2], [4, 4], [0, 2])
     """
+    device = dataset.offsets.device
     read = dataset.lengths - 1  # [sessions] clicks that have a next one
-    windows = torch.where(
-        read > 0, 1 + ((read - longest).clamp(min=0) + stride - 1) // stride, 0
-    )
-    session = torch.repeat_interleave(
-        torch.arange(dataset.sessions, device=read.device), windows
-    )
-    number = (
-        torch.arange(len(session), device=read.device)
-        - (windows.cumsum(0) - windows)[session]
-    )
+    more = ((read - longest).clamp(min=0) + stride - 1) // stride
+    windows = torch.where(read > 0, 1 + more, 0)  # [sessions] passes over each
+    windows_before = windows.cumsum(0) - windows
+    sessions = torch.arange(dataset.sessions, device=device)
+    session = torch.repeat_interleave(sessions, windows)  # [P]
+    number = torch.arange(len(session), device=device) - windows_before[session]
     begin = number * stride
     clicks = (read[session] - begin).clamp(max=longest)
     skipped = torch.where(number > 0, longest - stride, 0)
@@ -52,18 +48,19 @@ def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
 
 
 def cut_into_batches(clicks: Tensor, most: int) -> Tensor:
-    """Where each batch ends: as many passes of `clicks` [P] as have at most `most` together, at
-    least one.
+    """Where each batch ends: passes of `clicks` [P], at least one and at most `most` clicks in all.
 
     >>> cut_into_batches(torch.tensor([2, 2, 3, 9, 1]), most=5).tolist()
     [2, 3, 4, 5]
     """
-    through = clicks.cpu().cumsum(0)
+    clicks_until = clicks.cpu().cumsum(0)
     ends = []
     end = 0
-    while end < len(through):
-        full = most + (int(through[end - 1]) if end else 0)
-        end = max(end + 1, int(torch.searchsorted(through, full, right=True)))
+    before = 0
+    while end < len(clicks):
+        fitting = torch.searchsorted(clicks_until, before + most, right=True)
+        end = max(end + 1, int(fitting))
+        before = int(clicks_until[end - 1])
         ends.append(end)
     return torch.tensor(ends, dtype=torch.int64)
 
@@ -71,12 +68,6 @@ def cut_into_batches(clicks: Tensor, most: int) -> Tensor:
 def collate_passes(
     dataset: SessionDataset, start: Tensor, clicks: Tensor, width: int
 ) -> SessionBatch:
-    """Passes of so many clicks, [B] each, as a batch of this width; tensor operations alone."""
-    column = torch.arange(width, device=start.device)
-    inside = column < clicks[:, None]
-    click = torch.where(inside, start[:, None] + column, start[:, None])
-    return SessionBatch(
-        torch.where(inside, dataset.items[click], PADDING).long(),
-        clicks,
-        every_click=True,
-    )
+    """Passes, by their `start` [B] and `clicks` [B], as a batch; tensor operations alone."""
+    items = padded(dataset, start, clicks, width)
+    return SessionBatch(items, clicks, every_click=True)

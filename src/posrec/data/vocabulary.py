@@ -27,9 +27,8 @@ class Vocabulary:
         self.columns = {name: list(values) for name, values in (columns or {}).items()}
         for name, values in self.columns.items():
             if len(values) != len(self.ids):
-                raise ValueError(
-                    f"column {name!r} has {len(values)} values for {len(self.ids)} items"
-                )
+                counts = f"{len(values)} values for {len(self.ids)} items"
+                raise ValueError(f"column {name!r} has {counts}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -50,32 +49,27 @@ class Vocabulary:
         return self._numbers[item]
 
     def find(self, item: str) -> int | None:
-        """The number of an item, or None for an unknown one."""
         return self._numbers.get(item)
 
     def indices(self, items: Iterable[str]) -> list[int]:
-        """The numbers of `items` in order; unknown ones are left out."""
+        """The numbers of the known items, in order."""
         return [self._numbers[item] for item in items if item in self._numbers]
 
     def item(self, index: int) -> str:
-        """The raw id of item `index`, 1 <= index <= n."""
         if not 1 <= index <= len(self.ids):
             raise IndexError(f"item {index} is not in 1..{len(self.ids)}")
         return self.ids[index - 1]
 
     def title(self, index: int) -> str:
-        """An item's title, or its id if it has none."""
         item = self.item(index)
         titles = self.columns.get("title")
-        return str((titles and titles[index - 1]) or item)
+        title = titles[index - 1] if titles else None
+        return str(title or item)
 
     def to_json(self) -> str:
-        return json.dumps(
-            {"ids": self.ids, "columns": self.columns},
-            ensure_ascii=False,
-            separators=(",", ":"),
-            default=str,
-        )
+        content = {"ids": self.ids, "columns": self.columns}
+        compact = (",", ":")
+        return json.dumps(content, ensure_ascii=False, separators=compact, default=str)
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":
@@ -83,25 +77,18 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, content: Any, path: Path) -> "Vocabulary":
-        """The ids must be distinct texts."""
+        advice = "prepare the dataset again"
         try:
-            found = cls(content["ids"], content["columns"])
+            vocabulary = cls(content["ids"], content["columns"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{path} is not a vocabulary ({error}); prepare the dataset again"
+                f"{path} is not a vocabulary ({error}); {advice}"
             ) from None
-        for number, item in enumerate(found.ids, start=1):
+        for number, item in enumerate(vocabulary.ids, start=1):
             if type(item) is not str:
-                raise InputError(
-                    f"{path}: the id of item {number} is {item!r}, not a text; prepare the dataset again"
-                )
-        if len(found._numbers) != len(found.ids):
-            twice = next(
-                item
-                for number, item in enumerate(found.ids, start=1)
-                if found.index(item) != number
-            )
-            raise InputError(
-                f"{path}: the id {twice!r} occurs twice; prepare the dataset again"
-            )
-        return found
+                fault = f"the id of item {number} is {item!r}, not a text"
+                raise InputError(f"{path}: {fault}; {advice}")
+        for number, item in enumerate(vocabulary.ids, start=1):
+            if vocabulary.index(item) != number:
+                raise InputError(f"{path}: the id {item!r} occurs twice; {advice}")
+        return vocabulary

@@ -31,21 +31,21 @@ def test_blocks_are_whole_lines_and_nothing_is_lost(
     path.write_bytes(packed(content, compression))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", size)
-        found = list(read_blocks([path], SilentProgress()))
-    assert b"".join(block.data for block in found) == content == read_whole(path)
-    before = 0
-    for block in found:
-        assert block.first_line == before + 1
-        before += block.data.count(b"\n")
-        assert block.data.endswith(b"\n") or block is found[-1]
+        read = list(read_blocks([path], SilentProgress()))
+    assert b"".join(block.data for block in read) == content == read_whole(path)
+    lines_before = 0
+    for block in read:
+        assert block.first_line == lines_before + 1
+        lines_before += block.data.count(b"\n")
+        assert block.data.endswith(b"\n") or block is read[-1]
 
 
 @given(st.binary(min_size=1, max_size=3000), st.data())
 def test_a_truncated_archive_is_never_taken_for_a_whole_one(
     tmp_path: Path, content: bytes, data: st.DataObject
 ) -> None:
-    whole = packed(content, data.draw(st.sampled_from(["gzip", "zstd", "bz2", "xz"])))
+    archive = packed(content, data.draw(st.sampled_from(["gzip", "zstd", "bz2", "xz"])))
     path = tmp_path / "log"
-    path.write_bytes(whole[: data.draw(st.integers(6, len(whole) - 1))])
+    path.write_bytes(archive[: data.draw(st.integers(6, len(archive) - 1))])
     with pytest.raises(InputError, match="cut short or damaged"):
         list(read_blocks([path], SilentProgress()))

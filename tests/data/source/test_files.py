@@ -1,8 +1,8 @@
-"""The files of a log: several, empty ones, folders as Spark writes them, and URLs, which give the
-same dataset."""
+"""The files of a log: several, empty ones, folders that Spark writes, and URLs."""
 
 import gzip
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -33,36 +33,38 @@ def fingerprint(source: Any, out: Path, **options: Any) -> str:
 
 
 def write_spark(folder: Path) -> Path:
-    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it: sorted by date, then by
-    part."""
+    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it."""
     for day, start in (("2026-01-01", 0), ("2026-01-02", 90)):
         below = folder / f"date={day}"
         below.mkdir(parents=True)
         for number in range(2):
             rows = SHOP[start + 45 * number : start + 45 * number + 45]
-            frame(rows).write_parquet(
-                below / f"part-0000{number}-5f3a.c000.snappy.parquet",
-                compression="snappy",
-            )
-            (below / f".part-0000{number}-5f3a.c000.snappy.parquet.crc").write_bytes(
-                b"crc"
-            )
+            name = f"part-0000{number}-5f3a.c000.snappy.parquet"
+            frame(rows).write_parquet(below / name, compression="snappy")
+            (below / f".{name}.crc").write_bytes(b"crc")
     (folder / "_SUCCESS").touch()
     (folder / "_temporary").mkdir()
-    (folder / "_temporary" / "part-00009.parquet").write_bytes(
-        b"left behind by a task that failed"
-    )
+    (folder / "_temporary" / "part-00009.parquet").write_bytes(b"of a failed task")
     return folder
+
+
+def assert_fingerprints(
+    sources: list[str], tmp_path: Path, expected: str, **options: Any
+) -> None:
+    """Read in memory and in parts, all of them give the same dataset."""
+    for source in sources:
+        assert fingerprint(source, tmp_path / "out", **options) == expected, source
+        with in_parts():
+            assert fingerprint(source, tmp_path / "out", **options) == expected, source
 
 
 def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
     spark = write_spark(tmp_path / "clicks")
     expected = fingerprint(frame(SHOP), tmp_path / "table")
-    for source in (spark, f"{spark}/date=*/part-*.parquet", f"{spark}/date=*/*", f"file://{spark}",
-                   f"file://{spark}/*/part-*.snappy.parquet"):  # fmt: skip
-        assert fingerprint(source, tmp_path / "out") == expected, source
-        with in_parts():
-            assert fingerprint(source, tmp_path / "out") == expected, source
+    patterns = ["", "/date=*/part-*.parquet", "/date=*/*"]
+    sources = [f"{spark}{pattern}" for pattern in patterns]
+    sources += [f"file://{spark}", f"file://{spark}/*/part-*.snappy.parquet"]
+    assert_fingerprints(sources, tmp_path, expected)
 
 
 def test_names_of_folders_are_columns(tmp_path: Path) -> None:
@@ -79,22 +81,11 @@ def test_empty_parts_are_left_out_of_a_folder(tmp_path: Path) -> None:
     write_lines(tmp_path / "part-00000.csv", lines)
     (tmp_path / "part-00001.csv").touch()
     (tmp_path / "_SUCCESS").touch()
-    assert (
-        find_files(tmp_path)
-        == [tmp_path / "part-00000.csv"]
-        == find_files(f"{tmp_path}/*")
-    )
+    for source in (tmp_path, f"{tmp_path}/*"):
+        assert find_files(source) == [tmp_path / "part-00000.csv"]
     (tmp_path / "part-00000.csv").write_text("")
-    with pytest.raises(
-        InputError, match="has no data: its files are empty, or begin with _ or"
-    ):
+    with pytest.raises(InputError, match="has no data"):
         find_files(f"{tmp_path}/*")
-
-
-def test_a_name_with_an_underscore_is_read_if_it_is_given(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "_clicks.csv", SHOP)
-    assert find_files(log) == [log]
-    assert find_files(f"file://{log}") == [RemoteFile(f"file://{log}")]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -104,28 +95,22 @@ def test_a_log_in_fsspecs_memory(tmp_path: Path, packed: bool) -> None:
     files = fsspec.filesystem("memory")
     files.pipe("/shop/a.csv", gzip.compress(content) if packed else content)
     expected = fingerprint(log, tmp_path / "local")
-    assert fingerprint("memory://shop/a.csv", tmp_path / "out") == expected
-    with in_parts():
-        assert fingerprint("memory://shop/a.csv", tmp_path / "out") == expected
+    assert_fingerprints(["memory://shop/a.csv"], tmp_path, expected)
     assert posrec.load(tmp_path / "out").manifest["source"] == ["a.csv"]
     files.rm("/shop", recursive=True)
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "reason"),
     [
-        ("file:///nowhere/a.csv", "file:///nowhere/a.csv does not exist"),
-        ("memory://nothing/*.csv", "memory://nothing/*.csv does not exist"),
-        (
-            "nosuch://a/b.csv",
-            "nosuch://a/b.csv can't be read: Protocol not known: nosuch",
-        ),
+        ("file:///nowhere/a.csv", "does not exist"),
+        ("memory://nothing/*.csv", "does not exist"),
+        ("nosuch://a/b.csv", "can't be read: Protocol not known"),
     ],
 )
-def test_urls_that_are_refused(tmp_path: Path, url: str, says: str) -> None:
-    with pytest.raises(InputError) as refused:
+def test_urls_that_are_refused(tmp_path: Path, url: str, reason: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"{url} {reason}")):
         fingerprint(url, tmp_path / "out")
-    assert says in str(refused.value)
 
 
 @pytest.fixture
@@ -136,14 +121,13 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
-    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_ENDPOINT_URL": endpoint,
-                        "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    code = "import sys; from moto.server import main; main(['-p', sys.argv[1]])"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    code = f"from moto.server import main; main(['-p', '{port}'])"
     server = subprocess.Popen(
-        [sys.executable, "-c", code, str(port)],
-        stderr=subprocess.DEVNULL,
-        env=dict(os.environ),
+        [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=dict(os.environ)
     )
     try:
         for _ in range(300):
@@ -167,27 +151,21 @@ def test_s3(tmp_path: Path, s3: str) -> None:
     files.put(str(spark), f"{s3}/spark", recursive=True)
     files.put(str(log), f"{s3}/a.csv")
     expected = fingerprint(frame(SHOP), tmp_path / "table")
-    for source in (f"{s3}/spark", f"{s3}/spark/date=*/part-*.parquet", f"{s3}/a.csv"):
-        assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
-        with in_parts():
-            assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, (
-                source
-            )
+    sources = [f"{s3}/spark", f"{s3}/spark/date=*/part-*.parquet", f"{s3}/a.csv"]
+    assert_fingerprints(sources, tmp_path, expected, time_unit="ms")
     with pytest.raises(InputError, match="does not exist"):
         fingerprint(f"{s3}/none.csv", tmp_path / "no")
 
 
 def test_files_are_found_in_order(tmp_path: Path) -> None:
-    for name in ("b", "a", "c[1]", "c1"):
+    for name in ("b", "a", "c[1]", "c1", "_d"):
         (tmp_path / name).write_text("x")
-    assert find_files(tmp_path / "c[1]") == [
-        tmp_path / "c[1]"
-    ]  # a name before a pattern
-    assert find_files([str(tmp_path / "[ab]"), tmp_path / "a"]) == [
-        tmp_path / "a",
-        tmp_path / "b",
-        tmp_path / "a",
-    ]
+    hidden = tmp_path / "_d"
+    assert find_files(hidden) == [hidden]
+    assert find_files(f"file://{hidden}") == [RemoteFile(f"file://{hidden}")]
+    assert find_files(tmp_path / "c[1]") == [tmp_path / "c[1]"]  # a name, not a pattern
+    files = find_files([str(tmp_path / "[ab]"), tmp_path / "a"])
+    assert [file.name for file in files] == ["a", "b", "a"]
 
 
 def test_a_folder_of_other_files_and_a_pipe_are_refused(tmp_path: Path) -> None:
@@ -212,9 +190,8 @@ def test_blank_lines_above_the_header(tmp_path: Path) -> None:
     log = write_log(tmp_path / "clicks.csv", small_shop())
     log.write_text("\n \n" + log.read_text())
     assert prepared(log, tmp_path / "out").train.clicks == 81
-    broken = write_lines(
-        tmp_path / "broken.csv", ["", "session,item,time,item", "a,b,1,c"]
-    )
+    lines = ["", "session,item,time,item", "a,b,1,c"]
+    broken = write_lines(tmp_path / "broken.csv", lines)
     with pytest.raises(InputError, match=r"line 2: the column 'item' appears twice"):
         prepared(broken, tmp_path / "no")
 
@@ -233,7 +210,6 @@ def test_a_first_part_without_rows_does_not_make_the_log_small(tmp_path: Path) -
     clicks = frame(small_shop(3000))
     clicks.clear().write_parquet(tmp_path / "part-00000.parquet")
     clicks.write_parquet(tmp_path / "part-00001.parquet")
-    with open_log(
-        str(tmp_path / "*.parquet"), None, LogOptions(), SilentProgress()
-    ) as log:
+    parts = str(tmp_path / "*.parquet")
+    with open_log(parts, None, LogOptions(), SilentProgress()) as log:
         assert 9000 <= estimate_clicks(log) < 12_000

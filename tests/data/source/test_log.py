@@ -1,9 +1,9 @@
-"""Where a log comes from (standard input, tables), what its sessions are (composite keys, users),
-and warnings."""
+"""Logs from standard input and tables, of composite sessions and of users; and warnings."""
 
 import gzip
 import io
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.helpers import (
 )
 
 DAY = 86_400_000
+START = 1_700_000_000_000
 
 
 def give(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -47,10 +48,7 @@ def test_errors_call_it_standard_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(monkeypatch, f"{HEADER}\ns1,i1,never\n".encode())
-    with pytest.raises(
-        InputError,
-        match=r"^standard input, line 2: 'never' in column 'timestamp' is not a time",
-    ):
+    with pytest.raises(InputError, match=r"^standard input, line 2: 'never'"):
         prepared("-", tmp_path / "out")
     give(monkeypatch, b"")
     with pytest.raises(InputError, match=r"^standard input is empty"):
@@ -63,38 +61,44 @@ def test_tables_of_every_kind_give_what_the_file_gives(tmp_path: Path) -> None:
     expected = prepared(log, tmp_path / "file", time_unit="ms").fingerprint
     table = frame(clicks)
     pandas = pd.DataFrame(clicks, columns=["session", "item", "time"])
-    tables = [table, table.lazy(), pandas, table.to_arrow(), pa.Table.from_pandas(pandas), pandas.convert_dtypes(),
-              pandas.assign(time=pd.to_datetime(pandas["time"], unit="ms")), table.to_arrow().to_reader()]  # fmt: skip
-    for number, one in enumerate(tables):
-        data = prepared(one, tmp_path / f"{number}")
-        assert data.fingerprint == expected, type(one)
-        assert (data.manifest["format"], data.manifest["source"]) == (
-            "table",
-            ["table"],
-        )
+    moments = pd.to_datetime(pandas["time"], unit="ms")
+    tables = [
+        table,
+        table.lazy(),
+        pandas,
+        table.to_arrow(),
+        pa.Table.from_pandas(pandas),
+        pandas.convert_dtypes(),
+        pandas.assign(time=moments),
+        table.to_arrow().to_reader(),
+    ]
+    for source in tables:
+        data = prepared(source, tmp_path / "out")
+        assert data.fingerprint == expected, type(source)
+        assert data.manifest["format"] == "table"
+        assert data.manifest["source"] == ["table"]
+
+
+CLICK = frame([("a", "b", 1)])
+MIXED = pd.DataFrame({"session": ["a", 1], "item": [1, 2], "time": [1, 2]})
 
 
 @pytest.mark.parametrize(
-    ("source", "options", "says"),
+    ("source", "options", "message"),
     [
-        (7, {}, "not builtins.int"),
-        (frame([("a", "b", 1)]), {"format": "csv"}, "a table in memory has no format"),
-        (frame([("a", "b", 1)]), {"delimiter": ";"}, "--delimiter can't be used"),
-        (frame([("a", "b", 1)]), {"item_column": "x"}, "table has no column 'x'"),
+        (7, {}, r"not builtins\.int"),
+        (CLICK, {"format": "csv"}, "a table in memory has no format"),
+        (CLICK, {"delimiter": ";"}, "--delimiter can't be used"),
+        (CLICK, {"item_column": "x"}, "table has no column 'x'"),
         (frame([]), {}, "table holds no clicks"),
-        (
-            pd.DataFrame({"session": ["a", 1], "item": [1, 2], "time": [1, 2]}),
-            {},
-            "the table can't be read",
-        ),
+        (MIXED, {}, "the table can't be read"),
     ],
 )
 def test_tables_that_are_refused(
-    tmp_path: Path, source: Any, options: dict[str, Any], says: str
+    tmp_path: Path, source: Any, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=message):
         prepared(source, tmp_path / "out", **options)
-    assert says in str(refused.value)
 
 
 def test_the_folder_must_be_named() -> None:
@@ -103,71 +107,53 @@ def test_the_folder_must_be_named() -> None:
 
 
 def test_a_composite_session(tmp_path: Path) -> None:
-    lines = [
-        "user,number,item,time",
-        "u1,1,a,1",
-        "u11,1,b,2",
-        "u1,1,b,3",
-        "u1,11,c,4",
-        "u11,1,c,5",
-        "u1,11,d,6",
-    ]
+    clicks = "u1,1,a,1 u11,1,b,2 u1,1,b,3 u1,11,c,4 u11,1,c,5 u1,11,d,6"
+    lines = ["user,number,item,time", *clicks.split()]
     log = write_lines(tmp_path / "a.csv", lines)
     options = {"session_column": ["user", "number"], "min_support": 1, "no_test": True}
     data = prepared(log, tmp_path / "out", **options)
     assert raw(data.train, data.vocabulary) == [["a", "b"], ["b", "c"], ["c", "d"]]
     for broken in ("u1,,a,7", ",1,a,7", "u1,-1,a,7"):
-        with pytest.raises(
-            InputError, match=r"line 8: the session \(column '(user|number)'\) is"
-        ):
-            prepared(
-                write_lines(tmp_path / "b.csv", [*lines, broken]),
-                tmp_path / "no",
-                **options,
-            )
+        log = write_lines(tmp_path / "b.csv", [*lines, broken])
+        with pytest.raises(InputError, match="line 8: the session"):
+            prepared(log, tmp_path / "no", **options)
 
 
 def customers() -> list[tuple[str, str, int]]:
-    """Ten customers who come back every day for two weeks, and click three times each time."""
-    return [(f"c{who}", f"i{(who + step) % 4}", 1_700_000_000_000 + day * DAY + who * 3_600_000 + step * 60_000)
-            for day in range(14) for who in range(10) for step in range(3)]  # fmt: skip
+    """Ten customers who come back every day for two weeks for three clicks."""
+    clicks = []
+    for day, who, step in product(range(14), range(10), range(3)):
+        time = START + day * DAY + who * 3_600_000 + step * 60_000
+        clicks.append((f"c{who}", f"i{(who + step) % 4}", time))
+    return clicks
 
 
 def test_sessions_that_last_for_days_are_warned_of(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.csv", customers(), "customer,item,time")
     progress = RecordingProgress()
     options = {"min_support": 1, "time_unit": "ms"}
-    whole = prepared(
-        log, tmp_path / "whole", progress, session_column="customer", **options
-    )
-    assert whole.train.longest == 42
+    out = tmp_path / "out"
+    long = prepared(log, out, progress, session_column="customer", **options)
+    assert long.train.longest == 42
     (warning,) = [text for text in progress.messages if text.startswith("warning")]
-    assert warning.startswith(
-        "warning: 10 of 10 sessions last longer than a day, the longest 13 days"
-    )
+    assert "10 of 10 sessions last longer than a day" in warning
     assert "--user-column customer" in warning
     progress = RecordingProgress()
-    split = prepared(
-        log, tmp_path / "split", progress, user_column="customer", **options
-    )
-    assert (split.train.longest, split.train.sessions + split.test.sessions) == (3, 140)
+    split = prepared(log, out, progress, user_column="customer", **options)
+    assert split.train.longest == 3
+    assert split.train.sessions + split.test.sessions == 140
     assert any("after 30m of inactivity" in text for text in progress.messages)
     assert not any(text.startswith("warning") for text in progress.messages)
-    named = prepared(log, tmp_path / "gap", user_column="customer", gap="3d", **options)
-    assert named.train.longest == 42
-    few = frame(
-        [*small_shop(200), ("s0", "i1", 1_700_000_000_000 + 3 * DAY)]
-    )  # one long session of 200
-    assert prepared(few, tmp_path / "few").manifest["warnings"] == []
+    joined = prepared(log, out, user_column="customer", gap="3d", **options)
+    assert joined.train.longest == 42
+    one_long = frame([*small_shop(200), ("s0", "i1", START + 3 * DAY)])
+    assert prepared(one_long, out).manifest["warnings"] == []
 
 
 def test_a_small_log_is_told_what_to_change(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    rare = [
-        (f"r{n}", f"rare{n + step}", 1_700_000_000_000 + step)
-        for n in range(50)
-        for step in range(2)
-    ]
+    pairs = product(range(50), range(2))
+    rare = [(f"r{n}", f"rare{n + step}", START + step) for n, step in pairs]
     prepared(frame([*small_shop(), *rare]), tmp_path / "a", progress)
     assert progress.messages[-1].startswith("only 54 training samples are left")
     assert progress.messages[-1].endswith("removed 100 clicks")
@@ -180,17 +166,10 @@ def test_a_small_log_is_told_what_to_change(tmp_path: Path) -> None:
 def test_without_a_test_part_every_session_is_for_training(
     tmp_path: Path, recipe: str
 ) -> None:
-    data = prepared(
-        frame(small_shop(60)), tmp_path / "data", no_test=True, recipe=recipe
-    )
+    shop = frame(small_shop(60))
+    data = prepared(shop, tmp_path / "data", no_test=True, recipe=recipe)
     assert (data.train.sessions, data.test.sessions, len(data.test)) == (60, 0, 0)
     assert data.validation.sessions == 6
     assert posrec.load(data.path).fingerprint == data.fingerprint
-    assert (
-        len(
-            prepared(
-                frame(small_shop(60)), tmp_path / "half", no_test=True, fraction="1/2"
-            ).train
-        )
-        == 60
-    )
+    half = prepared(shop, tmp_path / "half", no_test=True, fraction="1/2")
+    assert len(half.train) == 60

@@ -1,28 +1,21 @@
-"""The files of a log as blocks of whole lines, with a limit on the length of a line.
-
-Every text format is read through `blocks`: progress, line numbers and memory are handled here.
-"""
+"""The files of a log as blocks of whole lines, through which every text format is read."""
 
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from posrec.data.source.files import File, size_of, unpacked
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 BLOCK_BYTES = 32 << 20
-LINE_BYTES = (
-    16 << 20
-)  # the longest line that is read; those of logs have a few kilobytes at most
+LINE_BYTES = 16 << 20  # the longest line that is read; logs have a few kilobytes in one
 QUOTED_LINES = 1000  # the most lines of a quoted field
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Whole lines of a file; `first_line` is the number of the first, from 1."""
 
     path: File
@@ -38,24 +31,23 @@ def blocks(
     A second thread reads the next block while the caller works on this one.
     """
     total = sum(map(size_of, files))
-    before = 0
+    bytes_before = 0
     for path in files:
-        with unpacked(path) as (plain, packed), ThreadPoolExecutor(1) as ahead:
+        with unpacked(path) as (plain, packed), ThreadPoolExecutor(1) as thread:
             line = 1
-            coming = ahead.submit(whole_lines, plain, BLOCK_BYTES, quoted)
-            while data := coming.result():
-                coming = ahead.submit(whole_lines, plain, BLOCK_BYTES, quoted)
+            next_lines = thread.submit(whole_lines, plain, BLOCK_BYTES, quoted)
+            while data := next_lines.result():
+                next_lines = thread.submit(whole_lines, plain, BLOCK_BYTES, quoted)
                 if line == 1:
                     data = data.removeprefix(BYTE_ORDER_MARK)
                 check_lines(data, path, line)
                 yield Block(path, data, line)
                 line += data.count(b"\n")
-                progress.update("Reading", before + packed.tell(), total)
-        before += size_of(path)
+                progress.update("Reading", bytes_before + packed.tell(), total)
+        bytes_before += size_of(path)
 
 
 def split_block(block: Block, size: int, quoted: bool) -> Iterator[Block]:
-    """The same lines in blocks of about `size` bytes."""
     file = io.BytesIO(block.data)
     line = block.first_line
     while data := whole_lines(file, size, quoted):
@@ -64,28 +56,26 @@ def split_block(block: Block, size: int, quoted: bool) -> Iterator[Block]:
 
 
 def whole_lines(file: IO[bytes], size: int, quoted: bool) -> bytes:
-    """The next `size` bytes of a file, up to the end of their last line."""
-    data = file.read(size)
-    data += file.readline(LINE_BYTES)
+    """The next `size` bytes of a file, and the rest of their last line."""
+    data = file.read(size) + file.readline(LINE_BYTES)
     if quoted and data.count(b'"') % 2:
         data += rest_of_quote(file)
     return data
 
 
 def rest_of_quote(file: IO[bytes]) -> bytes:
-    """Lines up to the one that closes a quote, or QUOTED_LINES if a stray quote is never closed."""
-    lines: list[bytes] = []
-    left = LINE_BYTES
-    while left > 0 and len(lines) < QUOTED_LINES:
-        lines.append(file.readline(left))
-        left -= len(lines[-1])
-        if not lines[-1] or lines[-1].count(b'"') % 2:
+    """Lines up to the one that closes a quote; a stray quote is never closed."""
+    rest = bytearray()
+    for _ in range(QUOTED_LINES):
+        line = file.readline(LINE_BYTES - len(rest))
+        rest += line
+        if not line or line.count(b'"') % 2:
             break
-    return b"".join(lines)
+    return bytes(rest)
 
 
 def check_lines(data: bytes, path: File, first_line: int) -> None:
-    """Fail if a line is too long. It looks at a few bytes of each LINE_BYTES."""
+    """Raise if a line is too long, looking at one line break in LINE_BYTES."""
     start = 0
     while len(data) - start > LINE_BYTES:
         end = data.rfind(b"\n", start, start + LINE_BYTES)
@@ -95,10 +85,8 @@ def check_lines(data: bytes, path: File, first_line: int) -> None:
 
 
 def limited_lines(file: IO[bytes], path: File) -> Iterator[bytes]:
-    """Every line of an open file, with its line break."""
-    number = 0
-    while line := file.readline(LINE_BYTES + 1):
-        number += 1
+    lines = iter(lambda: file.readline(LINE_BYTES + 1), b"")
+    for number, line in enumerate(lines, start=1):
         if len(line) > LINE_BYTES:
             raise line_too_long(path, number)
         yield line
@@ -106,5 +94,6 @@ def limited_lines(file: IO[bytes], path: File) -> Iterator[bytes]:
 
 def line_too_long(path: File, number: int) -> InputError:
     return InputError(
-        f"{path}, line {number}: the line is longer than {LINE_BYTES >> 20} MiB; is this a file of lines?"
+        f"{path}, line {number}: the line is longer than {LINE_BYTES >> 20} MiB; "
+        "is this a file of lines?"
     )

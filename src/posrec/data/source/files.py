@@ -1,8 +1,6 @@
-"""The files that a log's source names, found and opened: paths, globs, folders, standard input,
-URLs.
+"""Finds and opens the files of a log: paths, globs, folders, standard input, URLs.
 
-fsspec opens URLs (s3://, gs://, abfs://, ...) and decompresses all files. Credentials are those
-that the file system's package finds; posrec neither asks for them nor stores them.
+fsspec opens URLs (s3://, gs://, abfs://, ...), finds credentials and decompresses all files.
 """
 
 import glob
@@ -16,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, TypeGuard, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from fsspec.compression import compr
 from fsspec.core import url_to_fs
@@ -27,18 +25,15 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 STANDARD_INPUT = "-"
-SEPARATOR = "://"
 BUFFER_BYTES = 1 << 20
-MAX_EXPANSION = (
-    250  # how many times its compressed size a file may have; logs have five to twenty
-)
-ALLOWED_BYTES = 64 << 20  # that a compressed file may have, however small it is
+MAX_EXPANSION = 250  # of a compressed file; logs have five to twenty
+ALLOWED_BYTES = 64 << 20  # of a compressed file in any case
 # What compressed files begin with, by fsspec's name of the compression.
 SIGNATURES = {
-    "gzip": re.compile(rb"\x1f\x8b"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
-    "bz2": re.compile(rb"BZh[1-9][1\x17]"),
-    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "gzip": rb"\x1f\x8b",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+    "bz2": rb"BZh[1-9][1\x17]",
+    "xz": rb"\xfd7zXZ\0",
 }
 SIGNATURE_BYTES = 6
 
@@ -47,8 +42,6 @@ Source = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file at a URL, with what readers use of a Path."""
-
     url: str
 
     def __str__(self) -> str:
@@ -64,76 +57,72 @@ class RemoteFile:
 
     @cached_property
     def size(self) -> int:
-        with remote_errors(self.url):
-            system, path = url_to_fs(self.url)
+        with file_system(self.url) as (system, path):
             return int(system.size(path))
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        with remote_errors(self.url):
-            system, path = url_to_fs(self.url)
+        with file_system(self.url) as (system, path):
             # fsspec's own files have no `readline` of a limited length.
-            return cast(
-                IO[bytes], io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
-            )
+            buffered = io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
+            return cast(IO[bytes], buffered)
 
 
 File = Path | RemoteFile
 
 
 def size_of(file: File) -> int:
-    """The bytes of a file, compressed if it is; 0 for a pipe or a device."""
+    """The bytes of a file as it is stored; 0 for a pipe or a device."""
     return file.size if isinstance(file, RemoteFile) else file.stat().st_size
 
 
 def find_files(source: Source) -> list[File]:
-    """Every file that `source` names, in the order given; those of a glob or a folder are sorted.
-
-    What Spark adds (_SUCCESS, .crc) and empty files are left out of globs and folders.
-    """
-    names = [source] if isinstance(source, str | Path) else list(source)
+    """Every file that `source` names. Globs and folders are sorted, without empty files and what
+    Spark adds (_SUCCESS, .crc)."""
+    names = names_in(source)
     if not names:
         raise InputError("no file was named; give at least one")
     files: list[File] = []
     for name in names:
-        files += find_remote(name) if is_url(name) else find_local(Path(name))
+        if isinstance(name, str) and "://" in name:
+            files += find_remote(name)
+        else:
+            files += find_local(Path(name))
     for file in files:
         if size_of(file) == 0:
             raise InputError(f"{file} is empty; there is nothing to read")
     return files
 
 
+def names_in(source: Source) -> list[str | Path]:
+    return [source] if isinstance(source, str | Path) else list(source)
+
+
 def find_local(path: Path) -> Sequence[File]:
     if path.is_dir():
-        below = [
-            file
-            for file in sorted(path.rglob("*"))
-            if file.is_file() and is_data_file(file)
-        ]
-        if not without_hidden(below, str(path)):
+        files = list(filter(is_data_file, sorted(path.rglob("*"))))
+        if not without_hidden(files, str(path)):
             raise InputError(
                 f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'"
             )
-        return with_data(below, str(path))
+        return with_data(files, str(path))
     if path.exists():
         return [path]
     matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns too)
-    found = [file for file in map(Path, matches) if not file.is_dir()]
-    if not found:
+    files = [file for file in map(Path, matches) if not file.is_dir()]
+    if not files:
         relative = "" if path.is_absolute() else f" (relative to {Path.cwd().name}/)"
         raise InputError(f"{path} does not exist; check the path{relative}")
-    return with_data(found, str(path))
+    return with_data(files, str(path))
 
 
 def find_remote(url: str) -> Sequence[File]:
-    with remote_errors(url):
-        system, path = url_to_fs(url)
+    with file_system(url) as (system, path):
         if system.isfile(path):
             return [RemoteFile(url)]
-        names = (
-            system.find(path)
-            if system.isdir(path)
-            else filter(system.isfile, system.glob(path))
-        )
+        if system.isdir(path):
+            names = system.find(path)
+        else:
+            names = filter(system.isfile, system.glob(path))
         files = [RemoteFile(system.unstrip_protocol(name)) for name in sorted(names)]
         if not files:
             raise FileNotFoundError
@@ -141,52 +130,44 @@ def find_remote(url: str) -> Sequence[File]:
 
 
 def is_data_file(path: Path) -> bool:
-    """Whether an engine such as Spark may have written a file of a folder."""
-    return path.suffix == ".parquet" or path.name.startswith("part-")
+    named_as_data = path.suffix == ".parquet" or path.name.startswith("part-")
+    return named_as_data and path.is_file()
 
 
 def with_data(files: Sequence[File], name: str) -> list[File]:
-    """The files of a glob or a folder that hold data; raises if none does."""
-    kept = [file for file in without_hidden(files, name) if size_of(file)]
-    if not kept:
-        raise InputError(
-            f"{name} has no data: its files are empty, or begin with _ or ."
-        )
-    return kept
+    filled = [file for file in without_hidden(files, name) if size_of(file)]
+    if not filled:
+        reason = "its files are empty, or begin with _ or ."
+        raise InputError(f"{name} has no data: {reason}")
+    return filled
 
 
 def without_hidden(files: Sequence[File], name: str) -> list[File]:
-    """Those whose names below the given folder do not begin with _ or a point."""
-    fixed = PurePosixPath(name)
+    """Without names that begin with _ or a point below the folder or glob `name`."""
+    folder = PurePosixPath(name)
     if "*" in name:
-        fixed = PurePosixPath(name[: name.index("*")] + "*").parent
-    below = len(fixed.parts)
-    return [
-        file
-        for file in files
-        if not any(part[0] in "_." for part in file.parts[below:])
-    ]
+        folder = PurePosixPath(name[: name.index("*")] + "*").parent
+    depth = len(folder.parts)
 
+    def is_hidden(file: File) -> bool:
+        return any(name.startswith(("_", ".")) for name in file.parts[depth:])
 
-def is_url(name: object) -> TypeGuard[str]:
-    return isinstance(name, str) and SEPARATOR in name
+    return [file for file in files if not is_hidden(file)]
 
 
 @contextmanager
-def remote_errors(url: str) -> Iterator[None]:
-    """Report a file system's error as an InputError that names the URL."""
+def file_system(url: str) -> Iterator[tuple[Any, str]]:
+    """fsspec's file system and the path in it, with errors that name the URL."""
     try:
-        yield
+        yield url_to_fs(url)
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(
-            f"{url} does not exist; check the bucket and the path"
-        ) from None
+        advice = "check the bucket and the path"
+        raise InputError(f"{url} does not exist; {advice}") from None
     except PermissionError as error:
-        raise InputError(
-            f"{url} can't be read: {error}; check the credentials"
-        ) from None
+        advice = "check the credentials"
+        raise InputError(f"{url} can't be read: {error}; {advice}") from None
     except Exception as error:  # every file system has errors of its own
         raise InputError(f"{url} can't be read: {first_line(error)}") from None
 
@@ -194,7 +175,7 @@ def remote_errors(url: str) -> Iterator[None]:
 @contextmanager
 def with_standard_input(source: Source) -> Iterator[Source]:
     """`source` with "-" replaced by a temporary file: the first bytes are needed twice."""
-    names = [source] if isinstance(source, str | Path) else list(source)
+    names = names_in(source)
     if STANDARD_INPUT not in map(str, names):
         yield source
         return
@@ -210,20 +191,18 @@ def with_standard_input(source: Source) -> Iterator[Source]:
 
 @contextmanager
 def local_copy(file: File) -> Iterator[Path]:
-    """The file itself, or a temporary copy of a remote one."""
     if isinstance(file, Path):
         yield file
         return
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         copy = Path(folder) / file.name
-        with remote_errors(file.url):
-            system, path = url_to_fs(file.url)
+        with file_system(file.url) as (system, path):
             system.get_file(path, str(copy))
         yield copy
 
 
 class BoundedStream(io.RawIOBase):
-    """What a compressed file holds; an InputError if that is more than a log can be."""
+    """The content of a compressed file, if it is not larger than a log can be."""
 
     def __init__(self, file: File, stream: IO[bytes]) -> None:
         self.file = file
@@ -239,21 +218,25 @@ class BoundedStream(io.RawIOBase):
             content = self.stream.read(len(view))
         except Exception as error:  # every decompressor has errors of its own
             raise InputError(
-                f"{self.file} is cut short or damaged: it can't be decompressed ({error}); fetch it again"
+                f"{self.file} is cut short or damaged: it can't be decompressed ({error}); "
+                "fetch it again"
             ) from None
         view[: len(content)] = content
         self.left -= len(content)
         if self.left < 0:
             raise InputError(
-                f"{self.file} decompresses to more than {MAX_EXPANSION} times its size, which no log does; "
-                "if you trust it, decompress it yourself"
+                f"{self.file} decompresses to more than {MAX_EXPANSION} times its size, "
+                "which no log does; if you trust it, decompress it yourself"
             )
         return len(content)
 
 
 def compression_of(start: bytes) -> str | None:
-    """fsspec's name of the compression, from a file's first bytes: its name may be wrong."""
-    return next((name for name, sign in SIGNATURES.items() if sign.match(start)), None)
+    """fsspec's name of the compression, by a file's first bytes, not its name."""
+    for compression, signature in SIGNATURES.items():
+        if re.match(signature, start):
+            return compression
+    return None
 
 
 def is_compressed(file: File) -> bool:
@@ -263,7 +246,7 @@ def is_compressed(file: File) -> bool:
 
 @contextmanager
 def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The decompressed bytes, and the file itself, which knows how much was read."""
+    """The decompressed file, and the stored one, which knows how much was read."""
     with file.open("rb") as packed:
         compression = compression_of(packed.read(SIGNATURE_BYTES))
         packed.seek(0)
@@ -280,5 +263,4 @@ def read_start(file: File, size: int) -> bytes:
 
 
 def read_whole(file: File) -> bytes:
-    """For formats that are not made of lines."""
     return read_start(file, -1)

@@ -1,8 +1,6 @@
-"""Every format, read from real files: the click frame is the same in one block or many, compressed
-or plain."""
+"""Every format, read from files: in one block or many, compressed or plain."""
 
-import gzip
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,16 @@ from posrec.data.source.readers import parquet
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from tests.data.reading import read_clicks
-from tests.helpers import Click, RecordingProgress, packed, rows, write_lines, write_log
+from tests.faults.refusals import EVENTS, HEADER
+from tests.helpers import (
+    Click,
+    RecordingProgress,
+    frame,
+    packed,
+    rows,
+    write_lines,
+    write_log,
+)
 
 T = 1_396_867_869_277
 
@@ -25,45 +32,32 @@ T = 1_396_867_869_277
 def read(
     format: str, source: Any, progress: RecordingProgress | None = None, **options: Any
 ) -> list[Click]:
-    return rows(
-        read_clicks(
-            format,
-            find_files(source),
-            LogOptions(**options),
-            progress or RecordingProgress(),
-        ).clicks
-    )
+    files = find_files(source)
+    return rows(read_clicks(format, files, LogOptions(**options), progress).clicks)
 
 
 CLICKS = [("1", "20", T), ("2", "30", T + 5), ("1", "20", T), ("2", "007", T - 5)]
 YOOCHOOSE = [f"{s},2014-04-07T10:51:09.{t - T + 277}Z,{i},0" for s, i, t in CLICKS]
 WRITTEN: dict[str, list[str]] = {
     "yoochoose": YOOCHOOSE,
-    "retailrocket": [
-        "timestamp,visitorid,event,itemid,transactionid",
-        *(f"{t},{s},view,{i}," for s, i, t in CLICKS),
-    ],
+    "retailrocket": [EVENTS[0], *(f"{t},{s},view,{i}," for s, i, t in CLICKS)],
     "recbole": [
         "session_id:token\titem_id:token\ttimestamp:float",
         *(f"{s}\t{i}\t{t}" for s, i, t in CLICKS),
     ],
-    "csv": ["session_id,item_id,timestamp", *(f"{s},{i},{t}" for s, i, t in CLICKS)],
+    "csv": [HEADER, *(f"{s},{i},{t}" for s, i, t in CLICKS)],
 }
 
 
 def write_as(path: Path, packing: str, text: bytes) -> Path:
-    compression = None if packing == "plain" else packing.partition(" ")[0]
-    if packing.endswith("twice"):
-        path.write_bytes(
-            packed(text[:20], compression) + packed(text[20:], compression)
-        )
-    else:
-        path.write_bytes(packed(text, compression))
+    compression, _, twice = packing.partition(" ")
+    chunks = [text[:20], text[20:]] if twice else [text]
+    path.write_bytes(b"".join(packed(chunk, compression or None) for chunk in chunks))
     return path
 
 
 @pytest.mark.parametrize(
-    "packing", ["plain", "zstd", "bz2", "xz", "gzip twice", "zstd twice"]
+    "packing", ["", "zstd", "bz2", "xz", "gzip twice", "zstd twice"]
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("format", list(WRITTEN))
@@ -71,58 +65,39 @@ def test_text_formats_compressed_and_with_any_line_ends(
     tmp_path: Path, format: str, packing: str, end: str
 ) -> None:
     text = end.join(WRITTEN[format])  # the last line often has no line end
-    log = write_as(tmp_path / "log", packing, text.encode())
-    assert read(format, log) == CLICKS
-    mark = write_as(tmp_path / "mark", packing, b"\xef\xbb\xbf" + text.encode())
-    assert read(format, mark) == CLICKS
-    blank = write_as(
-        tmp_path / "blank",
-        packing,
-        (text.replace(end, end + end) + end + "  " + end).encode(),
-    )
-    assert read(format, blank) == CLICKS
+    with_mark = "\ufeff" + text
+    with_blank_lines = text.replace(end, end + end) + end + "  " + end
+    for content in (text, with_mark, with_blank_lines):
+        log = write_as(tmp_path / "log", packing, content.encode())
+        assert read(format, log) == CLICKS
 
 
 def test_yoochoose_with_a_header(tmp_path: Path) -> None:
-    log = write_lines(
-        tmp_path / "log", ["session_id,timestamp,item_id,category", *YOOCHOOSE]
-    )
+    header = "session_id,timestamp,item_id,category"
+    log = write_lines(tmp_path / "log", [header, *YOOCHOOSE])
     assert read("yoochoose", log) == CLICKS
-    assert (
-        read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:]
-        == CLICKS
-    )
-    other = write_lines(
-        tmp_path / "other", ["session_id,item_id,timestamp,category", *YOOCHOOSE]
-    )
+    first = write_lines(tmp_path / "a", YOOCHOOSE[:1])
+    assert read("yoochoose", [first, log])[1:] == CLICKS
+    header = "session_id,item_id,timestamp,category"
+    other = write_lines(tmp_path / "other", [header, *YOOCHOOSE])
     with pytest.raises(InputError, match="other, line 1: the header is"):
         read("yoochoose", other)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "sessionId;userId;itemId;timeframe;eventdate",
-        "session_id;user_id;item_id;timeframe;eventdate",
-    ],
-)
+@pytest.mark.parametrize("ids", ["sessionId;userId;itemId", "session_id;user;item_id"])
 def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(
-    tmp_path: Path, header: str
+    tmp_path: Path, ids: str
 ) -> None:
     lines = [
-        header,
+        f"{ids};timeframe;eventdate",
         "1;NA;20;5000;2016-05-09",
         "2;NA;30;10;2016-05-09",
         "1;7;007;2000;2016-05-10",
     ]
     clicks = read("diginetica", write_lines(tmp_path / "views.csv", lines))
-    assert [(session, item) for session, item, _ in clicks] == [
-        ("1", "20"),
-        ("2", "30"),
-        ("1", "007"),
-    ]
+    assert [click[:2] for click in clicks] == [("1", "20"), ("2", "30"), ("1", "007")]
     days = [time // 86_400_000 for _, _, time in clicks]
-    ninth = datetime(2016, 5, 9).toordinal() - datetime(1970, 1, 1).toordinal()
+    ninth = (date(2016, 5, 9) - date(1970, 1, 1)).days
     assert days == [ninth + 1, ninth, ninth + 1]
     assert clicks[0][2] - clicks[2][2] == 3000
 
@@ -134,15 +109,14 @@ def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     parsed = read_clicks("retailrocket", [log], LogOptions(), progress)
     assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
     assert "view 4, addtocart 1, transaction 1; view read" in progress.messages[0]
-    assert read("retailrocket", log, events=["transaction", "view"]) == [
-        *CLICKS,
-        ("9", "5", T),
-    ]
+    clicks = read("retailrocket", log, events=["transaction", "view"])
+    assert clicks == [*CLICKS, ("9", "5", T)]
 
 
 def test_otto(tmp_path: Path) -> None:
+    events = '{"aid":20,"ts":5,"type":"clicks"},{"aid":3,"ts":6,"type":"carts"}'
     lines = [
-        '{"session":1,"events":[{"aid":20,"ts":5,"type":"clicks"},{"aid":3,"ts":6,"type":"carts"}]}',
+        f'{{"session":1,"events":[{events}]}}',
         "",
         '{"session":2,"events":[]}',
         '{"session":"x y","events":[{"type":"clicks","ts":7,"aid":"007","more":1}]}',
@@ -153,21 +127,15 @@ def test_otto(tmp_path: Path) -> None:
 
 
 def test_recbole_with_users_and_other_columns(tmp_path: Path) -> None:
-    log = write_lines(
-        tmp_path / "a.inter",
-        [
-            "user_id:token\titem_id:token\trating:float\ttimestamp:float",
-            'u\t"q\t4.0\t1.5',
-        ],
-    )
-    parsed = read_clicks("recbole", [log], LogOptions(), RecordingProgress())
+    header = "user_id:token\titem_id:token\trating:float\ttimestamp:float"
+    log = write_lines(tmp_path / "a.inter", [header, 'u\t"q\t4.0\t1.5'])
+    parsed = read_clicks("recbole", [log])
     assert (rows(parsed.clicks), parsed.by_user) == ([("u", '"q', 1500)], True)
 
 
 def test_columns_are_guessed_and_reported(tmp_path: Path) -> None:
-    log = write_lines(
-        tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]
-    )
+    lines = ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]
+    log = write_lines(tmp_path / "a.csv", lines)
     progress = RecordingProgress()
     assert read("csv", log, progress) == [("1", "2", 4000)]
     assert progress.messages == [
@@ -188,7 +156,7 @@ def test_columns_are_guessed_and_reported(tmp_path: Path) -> None:
 
 def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", ["user_id,item,session_id,time", "u,i,s,1"])
-    parsed = read_clicks("csv", [log], LogOptions(), RecordingProgress())
+    parsed = read_clicks("csv", [log])
     assert (rows(parsed.clicks), parsed.by_user) == ([("s", "i", 1000)], False)
 
 
@@ -208,9 +176,9 @@ def test_small_blocks_read_the_same(
     def quote(text: str) -> str:
         return '"' + text.replace('"', '""') + '"'
 
-    lines = [
-        "session,item,time",
-        *(f"{quote(session)},{quote(item)},{time}" for session, item, time in clicks),
+    lines = ["session,item,time"]
+    lines += [
+        f"{quote(session)},{quote(item)},{time}" for session, item, time in clicks
     ]
     log = write_lines(tmp_path / "a.csv", lines, "\r\n" if crlf else "\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -227,19 +195,14 @@ def test_small_blocks_read_the_same(
 )
 def test_parquet_of_any_type(tmp_path: Path, ids: Any, time: Any) -> None:
     moments = pl.Series([T, T + 1000]).cast(pl.Datetime("ms"))
-    times = (
-        moments.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
-        if time == pl.String
-        else moments.cast(time)
-    )
+    texts = moments.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+    times = texts if time == pl.String else moments.cast(time)
     numbers = pl.Series(["11", "2"]).cast(ids)
-    table = pl.DataFrame(
-        {"sku": numbers, "session": numbers.reverse(), "ts": times, "more": [[1], []]}
-    )
+    columns = {"sku": numbers, "session": numbers.reverse(), "ts": times}
     path = tmp_path / "a.parquet"
-    table.write_parquet(path)
-    written = ("11.0", "2.0") if ids == pl.Float64 else ("11", "2")
-    clicks = [(written[1], written[0], T), (written[0], written[1], T + 1000)]
+    pl.DataFrame({**columns, "more": [[1], []]}).write_parquet(path)
+    first, second = ("11.0", "2.0") if ids == pl.Float64 else ("11", "2")
+    clicks = [(second, first, T), (first, second, T + 1000)]
     assert read("parquet", path) == clicks
     path.write_bytes(packed(path.read_bytes()))
     assert read("parquet", path) == clicks
@@ -250,9 +213,7 @@ def test_parquet_batches_keep_the_order(
 ) -> None:
     clicks = [(str(number % 7), str(number), number) for number in range(1000)]
     path = tmp_path / "a.parquet"
-    pl.DataFrame(
-        clicks, schema=["session", "item", "time"], orient="row"
-    ).write_parquet(path, row_group_size=64)
+    frame(clicks).write_parquet(path, row_group_size=64)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 100)
     progress = RecordingProgress()
     assert read("parquet", path, progress, time_unit="ms") == clicks
@@ -261,31 +222,24 @@ def test_parquet_batches_keep_the_order(
 
 
 def test_sessions_are_lines(tmp_path: Path) -> None:
-    log = write_lines(
-        tmp_path / "a.txt", ["1 2", "", "  007\té x\u00a0y  ", "1e5"], "\r\n"
-    )
-    found = [(item, time) for _, item, time in read("sessions", log)]
-    assert found == [
-        ("1", 0),
-        ("2", 0),
-        ("007", 2),
-        ("é", 2),
-        ("x\u00a0y", 2),
-        ("1e5", 3),
-    ]
+    lines = ["1 2", "", "  007\té x\u00a0y  ", "1e5"]
+    log = write_lines(tmp_path / "a.txt", lines, "\r\n")
+    _, items, times = zip(*read("sessions", log), strict=True)
+    assert items == ("1", "2", "007", "é", "x\u00a0y", "1e5")
+    assert times == (0, 0, 2, 2, 2, 3)
 
 
 def test_progress_moves_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = write_log(tmp_path / "a.csv", [("s", f"i{n}", n) for n in range(5000)])
-    packed = tmp_path / "b.csv.gz"
-    packed.write_bytes(gzip.compress(log.read_bytes()))
+    archive = tmp_path / "b.csv.gz"
+    archive.write_bytes(packed(log.read_bytes(), "gzip"))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 4096)
     progress = RecordingProgress()
-    read("csv", [log, packed], progress)
+    read("csv", [log, archive], progress)
     done = [moved for _, moved, _ in progress.moves]
-    total = log.stat().st_size + packed.stat().st_size
+    total = log.stat().st_size + archive.stat().st_size
     assert {(work, size) for work, _, size in progress.moves} == {("Reading", total)}
     assert done == sorted(done)
     assert done[-1] == total

@@ -1,5 +1,4 @@
-"""The SR-GNN pickles: plain numbers are read, everything else is refused, and no code in a pickle
-ever runs."""
+"""SR-GNN's pickles: plain numbers are read, and no code in a pickle ever runs."""
 
 import os
 import pickle
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from posrec.data.source.readers import sessions
 from posrec.data.source.readers.sessions import read_pickle
 from posrec.errors import InputError
+from tests.data.reference import samples
 
 sessions_strategy = st.lists(
     st.lists(st.integers(0, 2**40), min_size=2, max_size=6), max_size=8
@@ -30,12 +30,8 @@ def test_sessions_come_back_from_every_form(
     path = tmp_path / "p"
     assert read_pickle(written(path, sessions, protocol)) == sessions
     assert read_pickle(written(path, tuple(map(tuple, sessions)), protocol)) == sessions
-    samples = [
-        (session[:-i], session[-i])
-        for session in sessions
-        for i in range(1, len(session))
-    ]
-    pair = ([prefix for prefix, _ in samples], [target for _, target in samples])
+    pairs = samples(sessions)
+    pair = ([prefix for prefix, _ in pairs], [target for _, target in pairs])
     for form in (pair, list(pair), tuple(map(tuple, pair))):
         assert read_pickle(written(path, form, protocol)) == sessions
 
@@ -55,28 +51,15 @@ def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
     with pytest.raises(InputError, match=r"it asks for \w+\.system"):
         read_pickle(path)
     assert not trace.exists()
-    pickle.loads(path.read_bytes())  # the same file, trusted: this is what was refused
+    pickle.loads(path.read_bytes())  # this is what was refused
     assert trace.exists()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        [[2**63]],
-        [[None]],
-        [{1}],
-        "text",
-        5,
-        [[[1]]],
-        [b"12"],
-        [[1], {}],
-        {"a": 1},
-        [[1.5]],
-        [["1"]],
-        [[-2]],
-        [[True]],
-    ],
-)
+NO_ITEMS = [2**63, -2, None, True, 1.5, "1", [1]]
+NO_SESSIONS = ["text", 5, {"a": 1}, [{1}], [b"12"], [[1], {}]]
+
+
+@pytest.mark.parametrize("content", [*([[item]] for item in NO_ITEMS), *NO_SESSIONS])
 def test_anything_else_is_refused(tmp_path: Path, content: object) -> None:
     with pytest.raises(InputError):
         read_pickle(written(tmp_path / "p", content))
@@ -109,14 +92,14 @@ GOOD = pickle.dumps(([[1, 2, 3], [1, 2], [1], [700_000]], [4, 3, 2, 6]))
 def test_a_damaged_pickle_is_always_an_input_error(
     tmp_path: Path, damage: bytes | tuple[int, int]
 ) -> None:
-    content = (
-        damage
-        if isinstance(damage, bytes)
-        else GOOD[: damage[0]] + bytes([damage[1]]) + GOOD[damage[0] + 1 :]
-    )
+    if isinstance(damage, bytes):
+        content = damage
+    else:
+        index, byte = damage
+        content = GOOD[:index] + bytes([byte]) + GOOD[index + 1 :]
     (tmp_path / "p").write_bytes(content)
     try:
-        found = read_pickle(tmp_path / "p")
+        sequences = read_pickle(tmp_path / "p")
     except InputError:
         return
-    assert all(type(item) is int for session in found for item in session)
+    assert all(type(item) is int for sequence in sequences for item in sequence)

@@ -1,42 +1,35 @@
 """ClickCollector: rows as they are in the file -> checked clicks, added to a `ClickStore`.
 
-Whole blocks are parsed at once, which is fast and does not say which line is wrong. Only if
-something is wrong are the records of the block read one by one.
+Whole blocks are parsed at once, which is fast. Only if something is wrong are the records of a
+block read one by one, to find the line.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 from posrec.data.source.blocks import QUOTED_LINES, Block, split_block
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine, BadLines
-from posrec.data.source.readers.columns import (
-    BETWEEN_IDS,
-    Columns,
-    Guesses,
-    bad_id,
-    choose_columns,
-    id_fault,
-    is_missing,
-)
+from posrec.data.source.readers.columns import Columns, bad_id, choose_columns, id_fault
 from posrec.data.source.readers.events import EventKinds
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.source.readers.times import TimeReader, count_days, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
 
-SHOWN_CHARACTERS = 80  # of a value in a message
-TIMES = "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
 NO_SESSION = (
     "if clicks without a session have a user, name that column too, with --user-column"
 )
-BAD_LINES = "bad-lines.jsonl"
-RECORDS_BYTES = 1 << 20  # of the blocks of which records are read one by one
+NO_TIME = (
+    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, "
+    "or describe it with --time-format"
+)
+RECORDS_BYTES = 1 << 20  # of a block whose records are read one by one
 
 Row = Sequence[str | None]  # the values of the columns of a click
 
@@ -48,42 +41,43 @@ class Broken(Exception):
         self.reason = reason
         self.advice = advice
 
+    def at(self, path: File, line: int) -> InputError:
+        advice = self.advice or "fix the line"
+        return InputError(f"{path}, line {line}: {self.reason}; {advice}")
 
-class LineFormat:
+
+class LineFormat(Protocol):
     """How lines are read: whole blocks of them, or one record after the other."""
 
     columns: Columns
     quoted: bool = False  # a line break inside double quotes does not end a record
 
-    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
-        """The rows of a block, and whether its records should be read one by one in any case."""
-        raise NotImplementedError
+    def parse(self, block: Block) -> pl.DataFrame: ...
+
+    def is_suspect(self, block: Block, rows: pl.DataFrame) -> bool:
+        """Whether parsed rows may be wrong, so that records must be read one by one."""
+        return False
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         """The rows of a record that begins at this line; raises Broken."""
-        raise NotImplementedError
+        ...
 
 
 class ItemIds:
-    """The ids of items, numbered by polars as categories; several logs may share a numbering."""
+    """The ids of items, numbered by polars as categories."""
 
     def __init__(self) -> None:
         self.categories = pl.Categories.random()
         self.dtype = pl.Categorical(self.categories)
-        self.anchor = pl.Series(
-            [], dtype=self.dtype
-        )  # polars forgets categories with the last series that has them
+        # polars forgets categories with the last series that has them.
+        self.anchor = pl.Series([], dtype=self.dtype)
 
     def names(self) -> pl.Series:
-        """The id of each item, by its number."""
         return self.categories.to_series()
 
 
 class ClickStore:
-    """Keeps the clicks of a log in memory, 16 bytes each, in the order of the file.
-
-    `session_type` is the type of sessions' ids. `folder` is for files beside the clicks.
-    """
+    """Keeps the clicks of a log in memory, 16 bytes each; `folder` is for other files."""
 
     def __init__(self, items: ItemIds, folder: Path) -> None:
         self.items = items
@@ -95,28 +89,26 @@ class ClickStore:
         self.frames.append(clicks)
 
     def take(self) -> pl.DataFrame:
-        """The clicks that are in memory, which the store then forgets."""
-        frames = self.frames
+        if not self.frames:
+            return pl.DataFrame()
+        clicks = pl.concat(self.frames, rechunk=True)
         self.frames = []
-        return pl.concat(frames, rechunk=True) if frames else pl.DataFrame()
+        return clicks
 
 
 @dataclass
 class ParsedLog:
-    """What was found in a log, beside its clicks."""
+    """What is known about a log, beside its clicks."""
 
     kinds: EventKinds
     bad_lines: BadLines
-    by_user: bool = False  # all or some sessions are users, whose clicks are yet to be split into sessions
+    by_user: bool = False  # some sessions are users, whose clicks are yet to be split
     rows: int = 0  # of the log, without blank and bad ones
     clicks: int = 0  # rows that are clicks
-    days: Counter[int] = field(
-        default_factory=Counter
-    )  # clicks by day, counted from 1970
+    days: Counter[int] = field(default_factory=Counter)  # clicks by day since 1970
     time_unit: str | None = None  # of times that are numbers
 
     def merge(self, other: "ParsedLog") -> None:
-        """Add what was found in another part of the log."""
         self.kinds.merge(other.kinds)
         self.bad_lines.merge(other.bad_lines)
         self.by_user |= other.by_user
@@ -125,23 +117,20 @@ class ParsedLog:
         self.days += other.days
 
     def report(self, progress: Progress) -> None:
-        """Report on broken lines and on the kinds of events."""
         self.kinds.report(self.rows, self.clicks, progress)
         self.bad_lines.finish(self.rows, progress)
 
 
 class CheckedRows(NamedTuple):
-    """A block of rows after the check."""
-
-    clicks: pl.DataFrame  # the good rows that were asked for
+    clicks: pl.DataFrame  # the good rows of the kinds of events that are read
     bad: list[int]  # the rows that can't be used
-    has_nulls: bool  # whether rows have lost their event, as those of blank and of truncated lines have
-    good: int  # rows that are not bad, whether they were asked for or not
+    lacks_events: bool  # of some rows, as blank and truncated lines do
+    good: int  # rows that are not bad, of all kinds of events
     events: pl.Series | None
 
 
 class ClickCollector:
-    """Checks clicks and adds them to the store: times become milliseconds."""
+    """Checks rows and adds their clicks to the store; times become milliseconds."""
 
     def __init__(
         self,
@@ -149,130 +138,111 @@ class ClickCollector:
         options: LogOptions,
         store: ClickStore,
         whole_log: Sequence[File] = (),
-        time_unit: str | None = None,
-        default_events: tuple[str, ...] = (),
+        default_events: Sequence[str] = (),
     ) -> None:
         self.progress = progress
         self.options = options
         self.store = store
         self.whole_log = whole_log
-        self.read_time = TimeReader(
-            progress, time_unit or options.time_unit, options.time_format
-        )
-        self.guesses: Guesses = {}
-        self.has_both = False  # some clicks have a session and others a user
+        self.read_time = TimeReader(progress, options.time_unit, options.time_format)
+        self.guesses: dict[str, tuple[str, ...]] = {}
         self.events = EventKinds(options, default_events)
-        bad_lines = BadLines(
-            options.bad_lines, options.bad_lines_limit, store.folder / BAD_LINES
-        )
+        path = store.folder / "bad-lines.jsonl"
+        bad_lines = BadLines(options.bad_lines, options.bad_lines_limit, path)
         self.parsed = ParsedLog(self.events, bad_lines)
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
-        """The columns of a file. A guess is reported unless it is that of the file before."""
+        """The columns of a file. A guess is reported unless the file before has the same."""
         columns, guesses = choose_columns(path, names, self.options)
+        file = path if isinstance(path, str) else path.name
         for role, guessed in guesses.items():
             if guessed and guessed != self.guesses.get(role):
-                written = f"column{'s' * (len(guessed) > 1)} {' and '.join(map(repr, guessed))}"
-                self.progress.message(
-                    f"{path if isinstance(path, str) else path.name}: {written} read as the {role}"
-                )
+                noun = "column" if len(guessed) == 1 else "columns"
+                listed = " and ".join(map(repr, guessed))
+                self.progress.message(f"{file}: {noun} {listed} read as the {role}")
         self.guesses = guesses
         self.events.column = columns.event
         self.parsed.by_user |= columns.user is not None
-        self.has_both = columns.has_both
         return columns
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
-        """`rows` has session, item, time and, if there is one, event, all as in the file."""
+        """Check rows of `Columns.select`, whose values are as in the file."""
+        total = len(rows)
+        rows = rows.with_row_index("number")
         rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
         events = rows["event"].cast(pl.String) if "event" in rows.columns else None
-        total = len(rows)
-        numbers = pl.int_range(len(rows), eager=True)
-        has_nulls = False
+        lacks_events = False
         if events is not None and self.events.read:
-            has_nulls = events.null_count() > 0
-            wanted = events.is_in(self.events.read).fill_null(False)
-            numbers = numbers.filter(wanted)
-            rows = rows.filter(wanted)
+            lacks_events = events.null_count() > 0
+            rows = rows.filter(events.is_in(self.events.read).fill_null(False))
+        clicks = rows.select(self.click_columns(rows))
         bad = bad_ids(rows)
-        clicks = rows.select(
+        for name in {"time", "day"} & set(clicks.columns):
+            bad |= clicks[name].is_null()
+        bad_rows = rows["number"].filter(bad).to_list()
+        if bad_rows:
+            clicks = clicks.filter(~bad)
+        good = total - len(bad_rows)
+        return CheckedRows(clicks, bad_rows, lacks_events, good, events)
+
+    def click_columns(self, rows: pl.DataFrame) -> list[pl.Expr | pl.Series]:
+        columns: list[pl.Expr | pl.Series] = [
             pl.col("session").cast(self.store.session_type),
             pl.col("item").cast(self.store.items.dtype).to_physical(),
             self.read_time(rows["time"]).alias("time"),
-            *(
-                [parse_text(rows["date"]).alias("day")]
-                if "date" in rows.columns
-                else []
-            ),
-            *(self.events.click_columns() if events is not None else []),
-            *(
-                [pl.col("session").str.starts_with(BETWEEN_IDS).alias("by_user")]
-                if self.has_both
-                else []
-            ),
-        )
-        for name in {"time", "day"} & set(clicks.columns):
-            bad |= clicks[name].is_null()
-        if not bad.any():
-            return CheckedRows(clicks, [], has_nulls, total, events)
-        bad_rows = numbers.filter(bad).to_list()
-        return CheckedRows(
-            clicks.filter(~bad), bad_rows, has_nulls, total - len(bad_rows), events
-        )
+        ]
+        if "date" in rows.columns:
+            columns.append(parse_text(rows["date"]).alias("day"))
+        if "event" in rows.columns:
+            columns += self.events.click_columns()
+        if "by_user" in rows.columns:
+            columns.append(pl.col("by_user"))
+        return columns
 
     def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
-        """Add the good rows of a block, and note the broken lines. If that ends the reading, say
-        which kinds of events there are: those without an item are often of a kind that has none."""
-        self.store.add(checked.clicks)
+        clicks = checked.clicks
+        self.store.add(clicks)
+        self.parsed.time_unit = self.read_time.unit
         self.parsed.rows += checked.good
-        self.parsed.clicks += len(checked.clicks)
-        self.parsed.days.update(
-            count_days(
-                checked.clicks["day" if "day" in checked.clicks.columns else "time"]
-            )
-        )
+        self.parsed.clicks += len(clicks)
+        day = "day" if "day" in clicks.columns else "time"
+        self.parsed.days.update(count_days(clicks[day]))
         if checked.events is not None:
             self.events.count(checked.events)
         try:
             self.parsed.bad_lines.add(broken)
         except InputError:
+            # Lines without an item are often of a kind of event that has none.
             self.events.report_so_far(self.progress)
             raise
 
 
 def bad_ids(rows: pl.DataFrame) -> pl.Series:
-    """Whether the session or the item of each row is missing or negative."""
-    suspect = pl.any_horizontal(
-        is_missing(name) | pl.col(name).str.starts_with("-")
-        for name in ("session", "item")
-    )
-    found = (
-        rows.select(suspect).to_series()
-    )  # which is faster than the whole check, and every click goes through it
-    return (
-        rows.select(bad_id("session") | bad_id("item")).to_series()
-        if found.any()
-        else found
-    )
+    # Every click goes through the first check, which is faster than the whole one.
+    ids = pl.col("session", "item")
+    suspect = ids.is_null() | (ids == "") | ids.str.starts_with("-")
+    is_suspect = rows.select(pl.any_horizontal(suspect)).to_series()
+    if not is_suspect.any():
+        return is_suspect
+    return rows.select(bad_id("session") | bad_id("item")).to_series()
 
 
 def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
-    """Where something is wrong, records are read one by one."""
     if add_whole(block, format, collector):
         return
-    for part in split_block(block, RECORDS_BYTES, format.quoted):
-        if not add_whole(part, format, collector):
-            add_records(part, format, collector)
+    for chunk in split_block(block, RECORDS_BYTES, format.quoted):
+        if not add_whole(chunk, format, collector):
+            add_records(chunk, format, collector)
 
 
 def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bool:
-    """Whether nothing was wrong with the block, so that its clicks were added."""
+    """Whether nothing was wrong, so that the clicks were added."""
     try:
-        table, suspect = format.parse(block)
+        rows = format.parse(block)
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return False
-    checked = collector.check(table.select(format.columns.select()))
-    if suspect or checked.bad or checked.has_nulls:
+    checked = collector.check(rows.select(format.columns.select()))
+    if checked.bad or checked.lacks_events or format.is_suspect(block, rows):
         return False
     collector.keep(checked)
     return True
@@ -280,93 +250,82 @@ def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bo
 
 def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> None:
     rows: list[Row] = []
-    places: list[
-        int
-    ] = []  # the line of the block in which the record of each row begins
+    starts: list[int] = []  # where the record of each row begins, in `lines`
     broken: dict[int, Broken] = {}
     lines = block.data.split(b"\n")
-    place = 0
-    while place < len(lines):
-        count = quoted_lines(lines, place) if format.quoted else 1
-        record = b"\n".join(lines[place : place + count])
+    start = 0
+    while start < len(lines):
+        count = quoted_lines(lines, start) if format.quoted else 1
+        record = b"\n".join(lines[start : start + count])
         try:
-            found = (
-                format.read_record(record.decode("utf-8"), block.first_line + place)
-                if record.strip()
-                else []
-            )
-            rows += found
-            places += [place] * len(found)
-        except UnicodeDecodeError:
-            broken[place] = Broken("not UTF-8 text", "convert the file first")
+            if record.strip():
+                line = block.first_line + start
+                record_rows = format.read_record(as_text(record), line)
+                rows += record_rows
+                starts += [start] * len(record_rows)
         except Broken as fault:
-            broken[place] = fault
-        # Of a broken record the first line alone is reported, since a stray quote may have joined
-        # others with it.
-        place += 1 if place in broken else count
-    table = pl.DataFrame(
-        rows, dict.fromkeys(format.columns.names, pl.String), orient="row"
-    )
+            broken[start] = fault
+        # A stray quote may have joined other lines with the first, which alone is broken.
+        start += 1 if start in broken else count
+    schema = dict.fromkeys(format.columns.names, pl.String)
+    table = pl.DataFrame(rows, schema, orient="row")
     checked = collector.check(table.select(format.columns.select()))
-    broken |= {
-        places[row]: find_fault(table.row(row, named=True), format.columns)
-        for row in checked.bad
-    }
-    collector.keep(
-        checked,
-        (bad_line(block, lines, place, broken[place]) for place in sorted(broken)),
-    )
+    for row in checked.bad:
+        broken[starts[row]] = find_fault(table.row(row, named=True), format.columns)
+    collector.keep(checked, bad_lines(block, lines, broken))
 
 
-def quoted_lines(lines: list[bytes], place: int) -> int:
-    """The lines of a record: up to the one that closes a quote, or one if none does."""
-    if lines[place].count(b'"') % 2:
-        for after in range(place + 1, min(place + QUOTED_LINES, len(lines))):
-            if lines[after].count(b'"') % 2:
-                return after + 1 - place
+def as_text(record: bytes) -> str:
+    try:
+        return record.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Broken("not UTF-8 text", "convert the file first") from None
+
+
+def quoted_lines(lines: list[bytes], start: int) -> int:
+    """Lines up to the one that closes a quote, or one if none does."""
+    if lines[start].count(b'"') % 2:
+        for end in range(start + 1, min(start + QUOTED_LINES, len(lines))):
+            if lines[end].count(b'"') % 2:
+                return end + 1 - start
     return 1
 
 
-def bad_line(block: Block, lines: list[bytes], place: int, fault: Broken) -> BadLine:
-    text = lines[place].decode("utf-8", errors="replace").rstrip("\r")
-    return BadLine(
-        str(block.path), block.first_line + place, fault.reason, text, fault.advice
-    )
+def bad_lines(
+    block: Block, lines: list[bytes], broken: Mapping[int, Broken]
+) -> Iterator[BadLine]:
+    for index, fault in sorted(broken.items()):
+        text = lines[index].decode("utf-8", errors="replace").rstrip("\r")
+        number = block.first_line + index
+        yield BadLine(str(block.path), number, fault.reason, text, fault.advice)
 
 
 def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
     """What is wrong with a bad row: an id, or else a time."""
     ids = [("session", name) for name in columns.session]
-    if columns.user is not None and (
-        not ids or any(id_fault(values[name]) for _, name in ids)
-    ):
+    has_session = ids and not any(id_fault(values[name]) for name in columns.session)
+    if columns.user is not None and not has_session:
         ids = [("user", columns.user)]
     for role, name in (*ids, ("item", columns.item)):
         if fault := id_fault(values[name]):
-            return Broken(
-                f"the {role} (column {name!r}) {fault}",
-                NO_SESSION if role == "session" else "",
-            )
-    name = (
-        columns.time
-        if columns.date is None or is_iso(str(values[columns.date]))
-        else columns.date
-    )
+            advice = NO_SESSION if role == "session" else ""
+            return Broken(f"the {role} (column {name!r}) {fault}", advice)
+    name = columns.time
+    if columns.date is not None and not is_iso(str(values[columns.date])):
+        name = columns.date
     if values[name] is None:
         return Broken(f"the time (column {name!r}) is missing")
     text = str(values[name])
-    shown = f"{text[:SHOWN_CHARACTERS]}{'...' * (len(text) > SHOWN_CHARACTERS)}"
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
     if is_iso(text):
-        reason = (
-            f"{shown!r} in column {name!r} is not a number, unlike the times before it"
-        )
-        return Broken(reason, "write all times in one way")
-    return Broken(f"{shown!r} in column {name!r} is not a time", TIMES)
+        reason = "is not a number, unlike the times before it"
+        advice = "write all times in one way"
+        return Broken(f"{shown!r} in column {name!r} {reason}", advice)
+    return Broken(f"{shown!r} in column {name!r} is not a time", NO_TIME)
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text is a date or time; if not read as one, the times around it are numbers."""
-    return (
-        text.strip()[:4].isdigit()
-        and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0
-    )
+    """Whether it is a date or time; if it was not read, the times around it are numbers."""
+    if not text.strip()[:4].isdigit():
+        return False
+    return parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from posrec.data.source.files import File
-from posrec.data.source.readers.options import LogOptions, as_tuple
+from posrec.data.source.readers.options import ROLES, LogOptions, as_tuple
 from posrec.errors import InputError
 
 DELIMITERS = {
@@ -17,81 +17,69 @@ DELIMITERS = {
     "|": "a bar",
     " ": "a space",
 }
-# Compared in lower case without underscores, dashes, points and spaces; the earlier name wins.
+# What logs call their columns, as `plain_name` writes it; the earlier name wins.
 NAMES_IN_LOGS = {
     "session": "session sessionid sid visit visitid sessionkey",
-    "user": "user userid uid visitor visitorid customer customerid clientid deviceid userpseudoid anonymousid",
+    "user": "user userid uid visitor visitorid customer customerid clientid deviceid "
+    "userpseudoid anonymousid",
     "item": "item itemid iid product productid sku productsku articleid article aid asin offerid",
-    "time": "time timestamp ts datetime eventtime clicktime createdat unixtime date eventtimestamp",
+    "time": "time timestamp ts datetime eventtime clicktime createdat unixtime date "
+    "eventtimestamp",
     "event": "event eventtype type action behavior behaviour eventname",
 }
 COMMON_NAMES = {role: tuple(names.split()) for role, names in NAMES_IN_LOGS.items()}
-
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
-# Between the parts of a composite session id, and before a user's: ASCII's own separator, which ids
-# don't contain.
+# Between the parts of a composite session id, and before a user's: ids don't contain it.
 BETWEEN_IDS = "\x1f"
-# A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it
-# needs the user.
+# Google Analytics numbers the sessions of each user.
 NUMBERED_PER_USER = ("gasessionid",)
-Guesses = dict[str, tuple[str, ...]]  # role -> columns
 
 
 class MissingColumn(InputError):
-    """A column that is needed was not found."""
+    """A column that is needed is not there."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The column names of what a click needs; `date` where the day has a column of its own.
+    """The names of the columns that a click is read from."""
 
-    Several columns of the session are a composite key. A click without a session is its `user`'s.
-    """
-
-    session: tuple[str, ...]
+    session: tuple[str, ...]  # several are a composite key
     item: str
     time: str
     event: str | None = None
-    date: str | None = None
-    user: str | None = None
+    date: str | None = None  # if the day has a column of its own
+    user: str | None = None  # of clicks without a session
 
     @property
     def ids(self) -> list[str]:
-        """Every column that holds an id."""
         return [*self.session, *as_tuple(self.user), self.item]
 
     @property
     def names(self) -> list[str]:
-        """Every column, once."""
-        return list(
-            dict.fromkeys(
-                [*self.ids, self.time, *as_tuple(self.event), *as_tuple(self.date)]
-            )
-        )
+        optional = (*as_tuple(self.event), *as_tuple(self.date))
+        return list(dict.fromkeys([*self.ids, self.time, *optional]))
 
     def select(self) -> list[pl.Expr]:
-        """The rows of clicks, one column for each role."""
-        roles = {
-            "item": self.item,
-            "time": self.time,
-            "event": self.event,
-            "date": self.date,
-        }
-        others = (
-            pl.col(name).alias(role) for role, name in roles.items() if name is not None
-        )
-        return [self.session_id().alias("session"), *others]
+        """A column for each role, and `by_user` where a log has sessions and users."""
+        roles = [self.session_id().alias("session")]
+        for role in ("item", "time", "event", "date"):
+            name = getattr(self, role)
+            if name is not None:
+                roles.append(pl.col(name).alias(role))
+        if self.has_both:
+            by_user = self.session_id().str.starts_with(BETWEEN_IDS)
+            roles.append(by_user.alias("by_user"))
+        return roles
 
     def session_id(self) -> pl.Expr:
-        """The session's id, or the user's; null where ids are missing or negative. Where a log has
-        both, a user's id begins with a separator."""
+        """The session's id, or the user's, after a separator where a log has both; null where ids
+        are missing or negative."""
         columns = self.session or as_tuple(self.user)
         if len(columns) == 1 and not self.has_both:
             return pl.col(columns[0])
         joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
-        session = pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(
-            joined
-        )
+        is_bad = pl.any_horizontal(bad_id(name) for name in columns)
+        session = pl.when(~is_bad).then(joined)
         if self.user is None:
             return session
         user = pl.concat_str(pl.lit(BETWEEN_IDS), pl.col(self.user).cast(pl.String))
@@ -99,25 +87,17 @@ class Columns:
 
     @property
     def has_both(self) -> bool:
-        """Whether some clicks have a session and others only a user."""
         return bool(self.session) and self.user is not None
 
 
-def is_missing(column: str) -> pl.Expr:
-    text = pl.col(column).cast(pl.String)
-    return text.is_null() | (text == "")
-
-
 def bad_id(column: str) -> pl.Expr:
-    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often
-    than as an id."""
-    return is_missing(column) | pl.col(column).cast(pl.String).str.contains(
-        f"^{NEGATIVE.pattern}$"
-    )
+    """Whether an id is missing or a negative number: logs write -1 for "unknown"."""
+    text = pl.col(column).cast(pl.String).fill_null("")
+    return text.str.contains(f"^({NEGATIVE.pattern})?$")
 
 
 def id_fault(value: object) -> str | None:
-    """What is wrong with an id, for an error message; None if nothing is."""
+    """What is wrong with an id, for a message; None if nothing is."""
     if value is None or value == "":
         return "is missing"
     if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
@@ -127,18 +107,45 @@ def id_fault(value: object) -> str | None:
 
 def choose_columns(
     path: File | str, names: list[str], options: LogOptions
-) -> tuple[Columns, Guesses]:
-    """The columns that the user named, and guesses for the rest; and those guesses, which are to be
-    reported."""
+) -> tuple[Columns, dict[str, tuple[str, ...]]]:
+    """The columns, named or guessed; and the guesses to report, by role."""
     named = options.columns()
+    listed = comma_separated(names)
     for role, columns in named.items():
         for column in columns:
             if column not in names:
-                found = comma_separated(names)
                 raise MissingColumn(
-                    f"{path} has no column {column!r} (--{role}-column); it has {found}"
+                    f"{path} has no column {column!r} (--{role}-column); it has {listed}"
                 )
-    guessed: Guesses = {}
+    guessed = guess_columns(names, named)
+    chosen = named | guessed
+    required = ["session", "item", "time"]
+    if options.needs_events:
+        required.append("event")
+    elif not named["event"]:
+        # A column of events that is only read in passing gives way to the other roles.
+        taken = [column for role in ROLES if role != "event" for column in chosen[role]]
+        chosen["event"] = tuple(set(guessed["event"]).difference(taken))
+    refuse_double_use(path, chosen)
+    for role in required:
+        if not chosen[role] and not (role == "session" and chosen["user"]):
+            raise MissingColumn(
+                f"{path} has no column that looks like the {role}; it has {listed}: "
+                f"name the right one with --{role}-column"
+            )
+    if not options.needs_events:
+        guessed.pop("event", None)
+    event = next(iter(chosen["event"]), None)
+    user = next(iter(chosen["user"]), None)
+    item = chosen["item"][0]
+    time = chosen["time"][0]
+    return Columns(chosen["session"], item, time, event, user=user), guessed
+
+
+def guess_columns(
+    names: list[str], named: dict[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    guessed = {}
     if not named["session"] and not named["user"]:
         guessed["session"] = guess_session(names)
         if not guessed["session"]:
@@ -146,66 +153,37 @@ def choose_columns(
     for role in ("item", "time", "event"):
         if not named[role]:
             guessed[role] = as_tuple(find_common(names, COMMON_NAMES[role]))
-    chosen = {role: named[role] or guessed.get(role, ()) for role in named}
-    refuse_double_use(
-        path,
-        chosen,
-        optional=set() if named["event"] or options.needs_events else {"event"},
-    )
-    for role in (
-        "session",
-        "item",
-        "time",
-        *(["event"] if options.needs_events else []),
-    ):
-        if not chosen[role] and not (role == "session" and chosen["user"]):
-            raise MissingColumn(
-                f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: name the right one "
-                f"with --{role}-column"
-            )
-    reported = {
-        role: columns
-        for role, columns in guessed.items()
-        if role != "event" or options.needs_events
-    }
-    event, user = ((chosen[role] or (None,))[0] for role in ("event", "user"))
-    return Columns(
-        chosen["session"], chosen["item"][0], chosen["time"][0], event, user=user
-    ), reported
+    return guessed
 
 
 def guess_session(names: list[str]) -> tuple[str, ...]:
-    """The session's column, or also the user's where sessions are numbered per user."""
-    session = find_common(names, COMMON_NAMES["session"])
-    if session is not None:
+    """The session's column, with the user's where sessions are numbered per user."""
+    if session := find_common(names, COMMON_NAMES["session"]):
         return (session,)
     session = find_common(names, NUMBERED_PER_USER)
     user = find_common(names, COMMON_NAMES["user"])
     return () if session is None or user is None else (user, session)
 
 
-def refuse_double_use(
-    path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]
-) -> None:
-    """Raise if a column has two roles, unless one is `optional` or part of a composite session."""
+def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]]) -> None:
+    """Raise if a column has two roles; the user may be a part of a composite session."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
+        in_session = role == "user" and len(chosen["session"]) > 1
         for column in columns:
-            if column in roles and role in optional:
-                chosen[role] = ()
-            elif column in roles and not (
-                role == "user" and len(chosen["session"]) > 1
-            ):
+            if column in roles and not in_session:
+                both = f"both the {roles[column]} and the {role}"
                 raise InputError(
-                    f"{path}: column {column!r} can't be both the {roles[column]} and the {role}; name another"
+                    f"{path}: column {column!r} can't be {both}; name another"
                 )
             roles.setdefault(column, role)
 
 
 def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
-    """The column with the earliest possible of these names, however it is spelled."""
-    plain = {plain_name(name): name for name in reversed(names)}
-    return next((plain[common] for common in common_names if common in plain), None)
+    """The column with the earliest of these names, however it is spelled."""
+    columns = {plain_name(name): name for name in reversed(names)}
+    matches = (columns[name] for name in common_names if name in columns)
+    return next(matches, None)
 
 
 def plain_name(name: str) -> str:
@@ -217,16 +195,16 @@ def plain_name(name: str) -> str:
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
-    """Raise for a header of one column, and name the delimiter that it seems to have."""
+    """Raise for a header of one column, and name the delimiter it seems to have."""
     advice = "a log needs a session, an item and a time"
     if delimiter := next((sign for sign in DELIMITERS if sign in header), None):
-        format = (
-            ""
-            if fixed is None
-            else f"this format needs {DELIMITERS[fixed]}, so use --format csv "
+        verb = "pass"
+        if fixed is not None:
+            verb = f"this format needs {DELIMITERS[fixed]}, so use --format csv"
+        advice = (
+            f"its fields look separated by {DELIMITERS[delimiter]}: "
+            f"{verb} --delimiter {delimiter!r}"
         )
-        written = "'\\t'" if delimiter == "\t" else repr(delimiter)
-        advice = f"its fields look separated by {DELIMITERS[delimiter]}: {format or 'pass '}--delimiter {written}"
     raise InputError(f"{path}, line 1: only one column, {header!r}; {advice}")
 
 

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -15,6 +16,7 @@ from posrec.data.source.readers.clicks import (
     LineFormat,
     Row,
     add_block,
+    as_text,
 )
 from posrec.data.source.readers.columns import (
     DELIMITERS,
@@ -29,21 +31,17 @@ NO_COLUMNS = Columns((), "", "")
 
 @dataclass(frozen=True)
 class DelimitedLines(LineFormat):
-    """`names` and `columns` are those of a file, from its header.
-
-    `fixed_names` are the columns of a format that needs no header; in a `typed` header each column
-    is written `name:type`. `columns_of` chooses the columns of a click where the format says them.
-    """
+    """A format and, once its header is read, the `names` and `columns` of a file."""
 
     delimiter: str  # that of --delimiter, if it is empty
     quoted: bool = False
-    fixed_names: tuple[str, ...] | None = None
-    typed: bool = False
-    columns_of: Callable[[File, list[str]], Columns] | None = None
+    fixed_names: Sequence[str] = ()  # of a format that needs no header
+    typed: bool = False  # the header has name:type for each column
+    known_columns: Sequence[Columns] = ()  # one of these are the columns of a click
     names: Sequence[str] = ()
     columns: Columns = NO_COLUMNS
 
-    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+    def parse(self, block: Block) -> pl.DataFrame:
         scan = pl.scan_csv(
             io.BytesIO(block.data),
             has_header=False,
@@ -52,104 +50,107 @@ class DelimitedLines(LineFormat):
             schema=dict.fromkeys(self.names, pl.String),
             missing_columns="insert",  # so that a short first line is reported like any other
         )
-        return scan.select(self.columns.names).collect(), False
+        return scan.select(self.columns.names).collect()
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         fields = self.split(text)
         if not any(map(str.strip, fields)):
             return []
         if len(fields) != len(self.names):
-            between = DELIMITERS.get(self.delimiter, repr(self.delimiter))
+            delimiter = DELIMITERS.get(self.delimiter, repr(self.delimiter))
             raise Broken(
-                f"{len(fields)} fields where {len(self.names)} are expected, {between} between them"
+                f"{len(fields)} fields where {len(self.names)} are expected, "
+                f"{delimiter} between them"
             )
         values = dict(zip(self.names, fields, strict=True))
         return [[values[name] or None for name in self.columns.names]]
 
     def split(self, text: str) -> list[str]:
-        """The fields of a record."""
         if not self.quoted:
             return text.rstrip("\r").split(self.delimiter)
-        try:
+        # A stray quote that has joined lines leaves a line break outside of quotes: csv.Error.
+        with suppress(csv.Error):
             if text.count('"') % 2 == 0:
                 return next(csv.reader([text], delimiter=self.delimiter), [])
-        except (
-            csv.Error
-        ):  # a line break outside of quotes, if a stray quote has joined lines
-            pass
         raise Broken("a double quote is never closed or is inside a field")
 
+    def read(self, files: Sequence[File], collector: ClickCollector) -> None:
+        format = self
+        if not self.delimiter:
+            format = replace(self, delimiter=collector.options.delimiter or ",")
+        for block in blocks(files, collector.progress, quoted=self.quoted):
+            if block.first_line == 1:
+                names, block = format.split_header(block)
+                columns = format.choose_columns(block.path, names, collector)
+                format = replace(format, names=names, columns=columns)
+            add_block(block, format, collector)
 
-def read_text(
-    format: DelimitedLines, files: Sequence[File], collector: ClickCollector
-) -> None:
-    if not format.delimiter:
-        format = replace(format, delimiter=collector.options.delimiter or ",")
-    for block in blocks(files, collector.progress, quoted=format.quoted):
-        if block.first_line == 1:
-            names, block = split_header(block, format)
-            if len(names) == 1 and format.columns_of is None:
-                refuse_single_column(
-                    block.path, names[0], "\t" if format.typed else None
-                )
-            columns = (format.columns_of or collector.choose_columns)(block.path, names)
-            format = replace(format, names=names, columns=columns)
-        add_block(block, format, collector)
-
-
-def split_header(block: Block, format: DelimitedLines) -> tuple[list[str], Block]:
-    """The names of the columns, and the block without its header line."""
-    number, (line, _, rest) = 1, block.data.partition(b"\n")
-    while not line.strip() and rest:
-        number, (line, _, rest) = number + 1, rest.partition(b"\n")
-    fixed = format.fixed_names
-    if fixed is not None and not line.lower().startswith(fixed[0].encode()):
-        return list(fixed), block
-    place = f"{block.path}, line {number}"
-    below = Block(block.path, rest, number + 1)
-    try:
-        names = [name.strip() for name in format.split(line.decode("utf-8"))]
-    except UnicodeDecodeError:
-        raise InputError(f"{place}: not UTF-8 text; convert the file first") from None
-    except Broken as error:
-        raise InputError(f"{place}: {error.reason}") from None
-    if fixed is not None:
-        if len(names) != len(fixed) or not all(
-            map(str.startswith, map(str.lower, names), [name[:4] for name in fixed])
-        ):
+    def choose_columns(
+        self, path: File, names: list[str], collector: ClickCollector
+    ) -> Columns:
+        for columns in self.known_columns:
+            if set(columns.names) <= set(names):
+                return columns
+        if self.known_columns:
             raise InputError(
-                f"{place}: the header is {', '.join(names)}, but this format has {', '.join(fixed)}; use --format csv"
+                f"{path}, line 1: not a Diginetica header, which has "
+                "sessionId;itemId;timeframe;eventdate (or session_id;item_id;...) separated by "
+                f"semicolons; it has {comma_separated(names)}"
             )
-        return list(fixed), below
-    if format.typed and len(names) > 1:
-        names = [name.partition(":")[0] for name in names]
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise InputError(
-            f"{place}: the column {repeated!r} appears twice in the header; rename one"
-        )
-    return names, below
+        if len(names) == 1:
+            refuse_single_column(path, names[0], "\t" if self.typed else None)
+        return collector.choose_columns(path, names)
 
+    def split_header(self, block: Block) -> tuple[list[str], Block]:
+        """The names of the columns, and the block without its header line."""
+        number = 1
+        line, _, rest = block.data.partition(b"\n")
+        while not line.strip() and rest:
+            number += 1
+            line, _, rest = rest.partition(b"\n")
+        fixed = list(self.fixed_names)
+        if fixed and not line.lower().startswith(fixed[0].encode()):
+            return fixed, block
+        try:
+            names = self.header_names(as_text(line))
+        except Broken as fault:
+            raise fault.at(block.path, number) from None
+        return fixed or names, Block(block.path, rest, number + 1)
 
-def diginetica_columns(path: File, names: list[str]) -> Columns:
-    for session, item in (("sessionId", "itemId"), ("session_id", "item_id")):
-        if {session, item, "timeframe", "eventdate"} <= set(names):
-            return Columns((session,), item, "timeframe", date="eventdate")
-    raise InputError(
-        f"{path}, line 1: not a Diginetica header, which has sessionId;itemId;timeframe;eventdate "
-        f"(or session_id;item_id;...) separated by semicolons; it has {comma_separated(names)}"
-    )
+    def header_names(self, header: str) -> list[str]:
+        names = [name.strip() for name in self.split(header)]
+        if self.fixed_names:
+            beginnings = [name[:4] for name in self.fixed_names]
+            if [name[:4].lower() for name in names] != beginnings:
+                raise Broken(
+                    f"the header is {', '.join(names)}, but this format has "
+                    f"{', '.join(self.fixed_names)}",
+                    "use --format csv",
+                )
+        elif self.typed and len(names) > 1:
+            names = [name.partition(":")[0] for name in names]
+        for name in names:
+            if names.count(name) > 1:
+                reason = f"the column {name!r} appears twice in the header"
+                raise Broken(reason, "rename one")
+        return names
 
 
 # `yoochoose-clicks.dat` of the RecSys Challenge 2015, which has no header.
 YOOCHOOSE = DelimitedLines(
-    ",", fixed_names=("session", "timestamp", "item", "category")
+    ",",
+    fixed_names=("session", "timestamp", "item", "category"),
+    known_columns=[Columns(("session",), "item", "timestamp")],
 )
-# `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the
-# session began, and `eventdate` is a day; the time of day is not recorded. As in the field's
-# preprocessing, a session's day is that of its last-read click, whatever its `timeframe`, which
-# alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
-DIGINETICA = DelimitedLines(";", columns_of=diginetica_columns)
+# `train-item-views.csv` of the CIKM Cup 2016: `timeframe` is the number of milliseconds since the
+# session began, `eventdate` a day. `place_at_end_of_day`, data/prepare/steps.py, joins them.
+DIGINETICA = DelimitedLines(
+    ";",
+    known_columns=[
+        Columns(("sessionId",), "itemId", "timeframe", date="eventdate"),
+        Columns(("session_id",), "item_id", "timeframe", date="eventdate"),
+    ],
+)
 # With a header, and any delimiter; RetailRocket's `events.csv`, a log of visitors, is one.
 CSV = DelimitedLines("", quoted=True)
 TSV = DelimitedLines("\t", quoted=True)

@@ -5,7 +5,7 @@ A nested field is named by its path: `item.id`.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -27,7 +27,7 @@ from posrec.data.source.readers.columns import Columns, MissingColumn, id_fault
 from posrec.errors import InputError
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
-EXAMINED_LINES = 1000  # of a block, in which fields are looked for: events of different kinds have different fields
+EXAMINED_LINES = 1000  # of a block: events of different kinds have different fields
 OTTO_EXAMPLE = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
 OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
 OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
@@ -35,22 +35,24 @@ FieldPath = tuple[str, ...]
 
 
 def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
-    """Every line is an object; ids may be text or whole numbers, times text or numbers."""
+    """Ids may be text or whole numbers, times text or numbers."""
     format = EventLines(*find_columns(collector))
     for block in blocks(files, collector.progress):
         add_block(block, format, collector)
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
-    """The fields and the columns of the whole log: blocks are looked at until none is missing,
-    since an hour of searches may lack a column."""
+    """Blocks are read until no column is missing: an hour of searches may lack one."""
     files = collector.whole_log
-    fields = dict[str, FieldPath]()
+    named = list(chain.from_iterable(collector.options.columns().values()))
+    fields: dict[str, FieldPath] = {}
     for block in blocks(files, collector.progress):
-        add_fields(fields, block, collector.options.columns().values())
+        add_fields(fields, block, named)
         with suppress(MissingColumn):
             return fields, collector.choose_columns(block.path, list(fields))
-    name = f"{files[0]}{f' (and {len(files) - 1} more)' if len(files) > 1 else ''}"
+    name = str(files[0])
+    if len(files) > 1:
+        name += f" (and {len(files) - 1} more)"
     if not fields:
         raise InputError(
             f"{name}: none of the first lines is a JSON object such as {EXAMPLE}"
@@ -58,29 +60,21 @@ def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Colum
     return fields, collector.choose_columns(name, list(fields))
 
 
-def add_fields(
-    fields: dict[str, FieldPath], block: Block, named: Iterable[Sequence[str]]
-) -> None:
-    """Add the fields of the first lines, and of others that may have a missing `named` column."""
-    missing = [name for name in chain.from_iterable(named) if name not in fields]
+def add_fields(fields: dict[str, FieldPath], block: Block, named: list[str]) -> None:
+    """Add the fields of the first lines, and of others with a missing `named` column."""
     keys = {
         name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode()
-        for name in missing
+        for name in named
     }
     for number, line in enumerate(block.data.split(b"\n")):
-        if number >= EXAMINED_LINES and not any(
-            key in line for name, key in keys.items() if name not in fields
-        ):
+        missing = [keys[name] for name in named if name not in fields]
+        if number >= EXAMINED_LINES and not any(key in line for key in missing):
             continue
-        try:
+        # Broken lines and text that is not UTF-8 are reported later.
+        with suppress(ValueError, RecursionError):
             event = json.loads(line)
-        except (
-            ValueError,
-            RecursionError,
-        ):  # a broken line, which is reported later; or text that is not UTF-8
-            continue
-        if isinstance(event, dict):
-            fields |= flatten(event)
+            if isinstance(event, dict):
+                fields |= flatten(event)
 
 
 def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPath]:
@@ -88,31 +82,30 @@ def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPat
     fields: dict[str, FieldPath] = {}
     for name, value in event.items():
         path = (*before, name)
-        fields |= (
-            flatten(value, path) if isinstance(value, dict) else {".".join(path): path}
-        )
+        if isinstance(value, dict):
+            fields |= flatten(value, path)
+        else:
+            fields[".".join(path)] = path
     return fields
 
 
 @dataclass(frozen=True)
 class EventLines(LineFormat):
-    """An event in each line."""
-
     fields: dict[str, FieldPath]
     columns: Columns
 
-    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
-        paths = [self.fields[name] for name in self.columns.names]
-        events = pl.read_ndjson(BytesIO(block.data), schema=pl.Schema(types_of(paths)))
-        table = events.select(
-            field(self.fields[name]).alias(name) for name in self.columns.names
-        )
-        is_nested = (
-            table[name].str.contains(r"^[\[{]").any() for name in self.columns.ids
-        )
-        return table, has_inexact(
-            block, *(self.fields[name][-1] for name in self.columns.ids)
-        ) or any(is_nested)
+    def parse(self, block: Block) -> pl.DataFrame:
+        paths = {name: self.fields[name] for name in self.columns.names}
+        schema = pl.Schema(types_of(paths.values()))
+        events = pl.read_ndjson(BytesIO(block.data), schema=schema)
+        return events.select(field(path).alias(name) for name, path in paths.items())
+
+    def is_suspect(self, block: Block, rows: pl.DataFrame) -> bool:
+        """Whether an id may be a number with a point, an object or a list."""
+        keys = [self.fields[name][-1] for name in self.columns.ids]
+        ids = (rows[name] for name in self.columns.ids)
+        is_nested = (column.str.contains(r"^[\[{]").any() for column in ids)
+        return has_inexact(block, keys) or any(is_nested)
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         try:
@@ -121,33 +114,30 @@ class EventLines(LineFormat):
             raise Broken(f"not JSON ({error})") from None
         if not isinstance(event, dict):
             raise Broken(f"not an object such as {EXAMPLE}")
-        values = {
-            name: value_at(event, self.fields[name]) for name in self.columns.names
-        }
-        for name in self.columns.ids:
-            if isinstance(values[name], bool | float | list | dict):
-                raise Broken(
-                    f"column {name!r} is {json.dumps(values[name])}, not text or a whole number"
-                )
-        texts = (
-            value if value is None or isinstance(value, str) else json.dumps(value)
-            for value in values.values()
-        )
-        return [list(texts)]
+        row: list[str | None] = []
+        for name in self.columns.names:
+            value = value_at(event, self.fields[name])
+            if name in self.columns.ids and isinstance(
+                value, bool | float | list | dict
+            ):
+                text = json.dumps(value)
+                raise Broken(f"column {name!r} is {text}, not text or a whole number")
+            row.append(value if isinstance(value, str | None) else json.dumps(value))
+        return [row]
 
 
-def has_inexact(block: Block, *fields: str) -> bool:
-    """Whether a field may be a number with a point, which polars would not keep as written."""
-    return any(
-        re.search(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*-?\d+[.eE]', block.data)
-        for name in fields
-    )
+def has_inexact(block: Block, keys: Iterable[str]) -> bool:
+    """Whether there may be a number with a point, which polars does not keep as written."""
+    number = rb'"\s*:\s*-?\d+[.eE]'
+    patterns = (b'"' + re.escape(key.encode()) + number for key in keys)
+    return any(re.search(pattern, block.data) for pattern in patterns)
 
 
-def types_of(paths: Collection[FieldPath]) -> dict[str, pl.DataType]:
-    below = {
-        path[0]: [other[1:] for other in paths if other[0] == path[0]] for path in paths
-    }
+def types_of(paths: Iterable[FieldPath]) -> dict[str, pl.DataType]:
+    """A text at the end of each path."""
+    below: dict[str, list[FieldPath]] = {}
+    for path in paths:
+        below.setdefault(path[0], []).append(path[1:])
     return {
         name: pl.Struct(types_of(rest)) if all(rest) else pl.String()
         for name, rest in below.items()
@@ -175,15 +165,14 @@ def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 class OttoLines(LineFormat):
-    """A session and its events in each line."""
-
     columns = Columns(("session",), "aid", "ts", "type")
 
-    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+    def parse(self, block: Block) -> pl.DataFrame:
         sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
-        return sessions.explode("events").unnest("events"), has_inexact(
-            block, "aid", "session"
-        )
+        return sessions.explode("events").unnest("events")
+
+    def is_suspect(self, block: Block, rows: pl.DataFrame) -> bool:
+        return has_inexact(block, ["aid", "session"])
 
     def read_record(self, text: str, line: int) -> Sequence[Row]:
         try:
@@ -196,15 +185,10 @@ class OttoLines(LineFormat):
             raise Broken(f"not a session in OTTO's format, {OTTO_EXAMPLE}") from None
         ids = [value for row in rows for value in row[:2]]
         if any(isinstance(value, float) for value in ids):
-            raise Broken(
-                "a session or aid is a number with a point or exponent",
-                "write it as text",
-            )
+            reason = "a session or aid is a number with a point or exponent"
+            raise Broken(reason, "write it as text")
         if any(map(id_fault, ids)):
             raise Broken("a session or aid is missing or negative")
         if any(type(time) is not int for _, _, time, _ in rows):
             raise Broken("a ts is not a whole number of milliseconds")
-        return [
-            (str(session), str(item), str(time), kind)
-            for session, item, time, kind in rows
-        ]
+        return [(*map(str, row[:3]), row[3]) for row in rows]

@@ -1,12 +1,12 @@
-"""LogOptions: what the user says about a log."""
+"""LogOptions: what the user says about a log; every option can be left out."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from posrec.config import declarations, setting
 from posrec.errors import InputError
 
-BAD_LINES = ("stop", "skip")
 MAX_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
@@ -23,63 +23,52 @@ ANY_LOG = (
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What the user says about a log; every field can be left out."""
-
-    session_column: (
-        str | Sequence[str]
-    ) = ()  # several columns together are a composite key
+    session_column: str | Sequence[str] = ()  # several columns are a composite key
     user_column: str | None = None
     item_column: str | None = None
     time_column: str | None = None
     event_column: str | None = None
-    events: Sequence[
-        str
-    ] = ()  # the kinds of events to read; all of them if it is empty
+    events: Sequence[str] = ()  # the kinds of events to read; all if it is empty
     event_weights: Mapping[str, float] = field(default_factory=dict)
     target_events: Sequence[str] = ()
     delimiter: str | None = None  # of csv; by default it is concluded, or a comma
     time_unit: str | None = None
     time_format: str | None = None
-    bad_lines: str = "stop"
-    bad_lines_limit: float = 0.01
-    drop_duplicates: bool = (
-        False  # here, because the kinds of events must be kept to tell duplicates
-    )
+    bad_lines: str = setting("stop", choices=("stop", "skip"))
+    bad_lines_limit: float = setting(0.01, between=(0, 1))
+    drop_duplicates: bool = False  # the kinds of events must then be kept
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns that were named, by role."""
         return {role: as_tuple(getattr(self, f"{role}_column")) for role in ROLES}
 
     @property
     def needs_events(self) -> bool:
-        """Whether the column of event kinds is needed, not only read where there is one."""
+        """Otherwise the column of events is only read if there is one."""
         return bool(self.events or self.event_weights or self.target_events)
 
     def check(self, format: str, names: Sequence[str]) -> None:
-        """Refuse options that the format does not take, and values that are not allowed."""
         default = LogOptions()
-        for name, value in vars(self).items():
+        for name, declaration in declarations(self):
+            value = getattr(self, name)
             if value != getattr(default, name) and name not in names:
                 raise InputError(
-                    f"{option_name(name)} can't be used with --format {format}, whose layout is fixed"
+                    f"{option_name(name)} can't be used with --format {format}, "
+                    "whose layout is fixed"
+                )
+            if not declaration.allows(value):
+                allowed = declaration.allowed
+                raise InputError(
+                    f"{option_name(name)} must be {allowed}, not {value!r}"
                 )
         if self.time_unit is not None and self.time_format is not None:
             raise InputError(
-                "--time-unit is for times that are numbers and --time-format for text; pass one of them"
+                "--time-unit is for times that are numbers and --time-format for text; "
+                "pass one of them"
             )
-        if self.delimiter is not None and not re.fullmatch(
-            r'[^"\r\n]', self.delimiter, re.ASCII
-        ):
+        delimiter = self.delimiter
+        if delimiter is not None and not re.fullmatch(r'[^"\r\n]', delimiter, re.ASCII):
             raise InputError(
-                f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
-            )
-        if self.bad_lines not in BAD_LINES:
-            raise InputError(
-                f"--bad-lines must be one of {', '.join(BAD_LINES)}, not {self.bad_lines!r}"
-            )
-        if not 0 <= self.bad_lines_limit <= 1:
-            raise InputError(
-                f"--bad-lines-limit must be between 0 and 1, not {self.bad_lines_limit}"
+                f"--delimiter {delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
             )
         self.check_events()
 
@@ -87,17 +76,16 @@ class LogOptions:
         for kind, weight in self.event_weights.items():
             if not 0 < weight <= MAX_WEIGHT:
                 raise InputError(
-                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MAX_WEIGHT:,}, not "
-                    f"{weight:g}; to predict some kinds only, use --target-events"
+                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most "
+                    f"{MAX_WEIGHT:,}, not {weight:g}; to predict some kinds only, use "
+                    "--target-events"
                 )
-        for option, kinds in (
-            ("--event-weights", self.event_weights),
-            ("--target-events", self.target_events),
-        ):
-            for kind in kinds:
+        for name in ("event_weights", "target_events"):
+            for kind in getattr(self, name):
                 if self.events and kind not in self.events:
                     raise InputError(
-                        f"{option} names {kind!r}, which --events does not read; add it to --events"
+                        f"{option_name(name)} names {kind!r}, which --events does not read; "
+                        "add it to --events"
                     )
 
 
@@ -107,7 +95,9 @@ def option_name(name: str) -> str:
 
 
 def as_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def split_commas(text: str) -> list[str]:
@@ -118,12 +108,12 @@ def parse_weights(text: str) -> dict[str, float]:
     """'view=1,cart=3' -> {'view': 1.0, 'cart': 3.0}."""
     weights: dict[str, float] = {}
     for pair in split_commas(text):
-        kind, sign, weight = pair.rpartition("=")
+        kind, _, weight = map(str.strip, pair.rpartition("="))
         try:
-            weights[kind.strip()] = float(weight)
+            weights[kind] = float(weight)
         except ValueError:
-            sign = ""
-        if not sign or not kind.strip():
+            kind = ""
+        if not kind:
             raise InputError(
                 f"--event-weights {pair!r} is not kind=weight; write e.g. view=1,cart=3,purchase=5"
             )

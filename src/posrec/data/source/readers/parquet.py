@@ -1,10 +1,11 @@
 """Parquet tables with any column types, read in batches; and tables in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
@@ -16,11 +17,9 @@ from posrec.data.source.readers.columns import Columns
 from posrec.errors import InputError, first_line, plural
 
 BATCH_ROWS = 1_000_000
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
-POLARS_ERRORS = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-)  # damage can also end in a panic
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # a missing value as a folder of Hive and Spark
+# Damage can also end in a panic.
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def read_parquet(files: Sequence[File], collector: ClickCollector) -> None:
@@ -37,45 +36,46 @@ def read_table(
     number: int = 0,
     tables: int = 1,
 ) -> None:
-    """Add the rows of a table, `number` of so many, batch by batch."""
-    types = frame.collect_schema()
-    columns = collector.choose_columns(name, types.names())
-    if (
-        columns.event is not None
-        and types[columns.event].is_nested()
-        and not collector.options.needs_events
-    ):
-        collector.events.column = (
-            None  # a list or struct that only has the name of a column of kinds
-        )
-        columns = replace(columns, event=None)
+    """Add the rows of a table, the `number`-th from 0 of `tables`, batch by batch."""
+    columns = table_columns(name, frame, collector)
     with parquet_errors(name):
         length = count_rows(frame)
     # Tables that passed through pandas write missing numbers as NaN.
-    rows = frame.select(
-        pl.col(column).fill_nan(None) if types[column].is_float() else pl.col(column)
-        for column in columns.names
-    )
-    first = 0
+    rows = frame.select(columns.names).with_columns(pl.selectors.float().fill_nan(None))
+    row = 0
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             checked = collector.check(batch.select(columns.select()))
-            collector.keep(checked, bad_rows(batch, name, columns, first, checked.bad))
-            first += len(batch)
-            collector.progress.update(
-                "Reading", number + first / max(length, 1), tables
+            bad = (
+                (row + index + 1, batch.row(index, named=True)) for index in checked.bad
             )
+            collector.keep(checked, bad_rows(bad, name, columns))
+            row += len(batch)
+            collector.progress.update("Reading", number + row / max(length, 1), tables)
     except POLARS_ERRORS as error:
         raise InputError(
-            f"{name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
-            "holds something other than ids, numbers or text"
+            f"{name}, after row {row}: can't be read ({first_line(error)}); the file is damaged, "
+            "or a column holds something other than ids, numbers or text"
         ) from None
-    if (
-        first != length
-    ):  # polars reads nothing of a row group whose columns have another length
+    # polars reads nothing of a row group whose columns have another length.
+    if row != length:
         raise InputError(
-            f"{name} declares {plural(length, 'row')}, and {first:,} can be read; it is damaged"
+            f"{name} declares {plural(length, 'row')}, and {row:,} can be read; it is damaged"
         )
+
+
+def table_columns(
+    name: File | str, frame: pl.LazyFrame, collector: ClickCollector
+) -> Columns:
+    types = frame.collect_schema()
+    columns = collector.choose_columns(name, types.names())
+    if columns.event is None or collector.options.needs_events:
+        return columns
+    if types[columns.event].is_nested():
+        # A list or struct that only has the name of a column of kinds.
+        collector.events.column = None
+        return replace(columns, event=None)
+    return columns
 
 
 def count_rows(frame: pl.LazyFrame) -> int:
@@ -84,36 +84,32 @@ def count_rows(frame: pl.LazyFrame) -> int:
 
 @contextmanager
 def open_parquet(path: File) -> Iterator[pl.LazyFrame]:
-    """A table that is not read yet. A remote file is copied, a compressed one read whole."""
+    """A lazy table. A remote file is copied, a compressed one read whole."""
     with local_copy(path) as copy:
         yield scan_parquet(copy).with_columns(**folder_columns(path))
 
 
 def scan_parquet(path: Path) -> pl.LazyFrame:
+    source = BytesIO(read_whole(path)) if is_compressed(path) else path
     with parquet_errors(path):
-        frame = pl.scan_parquet(
-            BytesIO(read_whole(path)) if is_compressed(path) else path,
-            glob=False,
-            hive_partitioning=False,
-        )
+        frame = pl.scan_parquet(source, glob=False, hive_partitioning=False)
         frame.collect_schema()
     return frame
 
 
 def folder_columns(path: File) -> dict[str, pl.Expr]:
-    """The columns that Hive and Spark write as folders:
-    event=view/date=2026-01-01/part-0.parquet."""
-    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
-    return {
-        name: pl.lit(None if value == NO_VALUE else unquote(value), dtype=pl.String)
-        for name, _, value in pairs
-        if name
-    }
+    """Columns that Hive and Spark write as folders: event=view/date=2026-01-01/part-0.parquet."""
+    columns = {}
+    for folder in path.parts[:-1]:
+        name, sign, text = folder.partition("=")
+        if name and sign:
+            value = None if text == NO_VALUE else unquote(text)
+            columns[name] = pl.lit(value, dtype=pl.String)
+    return columns
 
 
 @contextmanager
 def parquet_errors(path: File | str) -> Iterator[None]:
-    """Report a damaged table as an InputError that names it."""
     try:
         yield
     except POLARS_ERRORS as error:
@@ -123,24 +119,11 @@ def parquet_errors(path: File | str) -> Iterator[None]:
 
 
 def bad_rows(
-    batch: pl.DataFrame,
-    path: File | str,
-    columns: Columns,
-    first: int,
-    numbers: list[int],
+    rows: Iterable[tuple[int, dict[str, Any]]], name: File | str, columns: Columns
 ) -> Iterator[BadLine]:
-    """What is wrong with these rows of a batch that begins at row `first`."""
-    for number in numbers:
-        values = batch.row(number, named=True)
-        if any(
-            value is not None for value in values.values()
-        ):  # otherwise it is like a blank line
-            fault = find_fault(values, columns)
-            yield BadLine(
-                str(path),
-                first + number + 1,
-                fault.reason,
-                str(values),
-                fault.advice,
-                "row",
-            )
+    """What is wrong with these rows; one without any value is like a blank line."""
+    for number, row in rows:
+        if any(value is not None for value in row.values()):
+            fault = find_fault(row, columns)
+            text = str(row)
+            yield BadLine(str(name), number, fault.reason, text, fault.advice, "row")

@@ -34,7 +34,8 @@ def ask(catalogue: Catalogue, kind: str, values: dict[str, float]) -> Candidates
         if kind == "filter"
         else {"boost": {"price": values}}
     )
-    return Plan(catalogue, None, **rules).groups[0][1]
+    plan = Plan(catalogue, None, **rules)
+    return next(iter(plan.by_factor.values()))
 
 
 @pytest.mark.parametrize("kind", ["filter", "boost"])

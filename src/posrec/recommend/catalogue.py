@@ -1,7 +1,7 @@
 """The items of a run as requests name them: by raw ids, by columns, and by rules for every request.
 
-A filter is worked out once and kept. What is kept is bounded in bytes, and a filter that is itself
-long is worked out every time: clients choose the filters.
+The results of filters and boosts are kept, within a limit in bytes. Those of long ones are not:
+clients choose the filters.
 """
 
 import json
@@ -19,76 +19,70 @@ from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-RESULTS_BYTES = (
-    1 << 26
-)  # of filters and boosts that are kept, half for each; for large catalogues BYTES_PER_ITEM
-BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
+# Results of filters and boosts that are kept, half for each; BYTES_PER_ITEM in a large catalogue,
+# so that a boost with as many factors as are allowed is kept.
+RESULTS_BYTES = 1 << 26
+BYTES_PER_ITEM = 50
 LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
-OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
-MOST_FACTORS = 16  # different factors of items that a boost may have; each needs a search of its own
+OBJECT_BYTES = 1000  # of a key or a result besides its text and its arrays, at most
+MOST_FACTORS = 16  # of a boost; each needs a search of its own
 PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
-FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
+# A sixteenth of the items, or 16, are few: scoring them one by one is quicker than a search.
+FEW = 16
+# A search finds up to 100 denied items more and leaves them out afterwards; more become a mask.
+FEW_DENIED = 100
 ENCODER = json.JSONEncoder(sort_keys=True, default=sorted)  # sets are listed in order
-FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
 Fields = dict[str, Sequence[Any]]  # columns of the items, by name
 Result = TypeVar("Result")
 
 
 class Candidates:
-    """The items that may be recommended: those of a mask [n], or every item where it is None."""
+    """The items that may be recommended: those of a mask [n], or every item if it is None."""
 
     def __init__(self, mask: Mask | None = None) -> None:
         self.mask = mask
 
     @cached_property
     def few(self) -> Columns | None:
-        """The columns of the items, where they are few."""
-        if self.mask is None or np.count_nonzero(self.mask) > max(
-            FEW, len(self.mask) // FEW
-        ):
+        """The columns of the items, if they are few."""
+        if self.mask is None:
+            return None
+        if np.count_nonzero(self.mask) > max(FEW, len(self.mask) // FEW):
             return None
         return np.flatnonzero(self.mask)
 
     def and_also(self, other: "Candidates") -> "Candidates":
         """The items that are in both."""
-        if self.mask is None or other.mask is None:
-            return other if self.mask is None else self
+        if self.mask is None:
+            return other
+        if other.mask is None:
+            return self
         return Candidates(self.mask & other.mask)
 
 
 EVERY_ITEM = Candidates()
 
 
-def only(items: int, numbers: list[int]) -> Candidates:
-    """The items with these numbers."""
+def mask_of(items: int, numbers: list[int]) -> Mask:
+    """[n] whether an item has one of these numbers."""
     mask = np.zeros(items, np.bool_)
     mask[np.array(numbers, np.int64) - 1] = True
-    return Candidates(mask)
-
-
-def all_but(items: int, numbers: list[int]) -> Candidates:
-    """All items but those with these numbers."""
-    mask = np.ones(items, np.bool_)
-    mask[np.array(numbers, np.int64) - 1] = False
-    return Candidates(mask)
+    return mask
 
 
 class LatestResults(Generic[Result]):
-    """The results of `compute` for the filters, or boosts, that were asked for last: as many as fit
-    into the bytes if each is of `candidates` masks and of the longest key."""
+    """The results of `compute` for the latest filters, or boosts. As many are kept as fit into
+    RESULTS_BYTES if each has the longest key and `candidates` masks."""
 
     def __init__(
         self, compute: Callable[[Any], Result], items: int, candidates: int
     ) -> None:
         most_bytes = max(RESULTS_BYTES, BYTES_PER_ITEM * items) // 2
-        each = (
-            LONGEST_KEY
-            + OBJECT_BYTES
-            + candidates * (items + items // 2 + OBJECT_BYTES)
-        )  # a mask, and its `few`
+        mask_bytes = items + items // 2 + OBJECT_BYTES  # with its `few`
+        result_bytes = LONGEST_KEY + OBJECT_BYTES + candidates * mask_bytes
         self.compute = compute
-        self.most = max(1, most_bytes // each)
+        self.most = max(1, most_bytes // result_bytes)
         self.results: dict[str | None, Result] = {}  # the latest come last
         self.lock = threading.Lock()  # a server asks from two threads
 
@@ -107,8 +101,8 @@ class LatestResults(Generic[Result]):
 
 
 def key_of(asked: Any) -> str | None:
-    """A filter or boost as text; None where that is too long. It is written piece by piece and only
-    so far: to write a long one at once would keep Python's lock for long."""
+    """A filter or boost as text; None if that is too long. It is written piece by piece, up to the
+    limit: to write a long one at once would hold Python's lock for long."""
     try:
         pieces = list(islice(ENCODER.iterencode(asked), LONGEST_KEY + 1))
     except (TypeError, ValueError, RecursionError):
@@ -136,31 +130,30 @@ class Catalogue:
         self.vocabulary = vocabulary
         self.items = items
         self.rules = rules
-        self.attributes = known = attributes or FilterColumns(vocabulary.columns, items)
-        # Neither refers to the catalogue: that would be a reference cycle.
-        self.filters = LatestResults(
-            lambda one: Candidates(known.matching(one)).and_also(rules),
-            items,
-            candidates=1,
-        )
-        self.boosts = LatestResults(
-            partial(items_by_factor, known), items, candidates=MOST_FACTORS
-        )
+        attributes = attributes or FilterColumns(vocabulary.columns, items)
+        self.attributes = attributes
+        # Neither function refers to the catalogue: that would be a reference cycle.
+        filtered = partial(filtered_items, attributes, rules)
+        self.filters = LatestResults(filtered, items, candidates=1)
+        boosted = partial(items_by_factor, attributes)
+        self.boosts = LatestResults(boosted, items, candidates=MOST_FACTORS)
 
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
     ) -> "Catalogue":
-        """Recommends only the items of `allow`, where it is given, and none of `deny`."""
-        rules = EVERY_ITEM if allow is None else only(self.items, self.numbers(allow))
+        """Recommends only the items of `allow`, unless it is None, and none of `deny`."""
+        rules = EVERY_ITEM
+        if allow is not None:
+            rules = Candidates(mask_of(self.items, self.numbers(allow)))
         if deny:
-            rules = all_but(self.items, self.numbers(deny)).and_also(rules)
+            denied = mask_of(self.items, self.numbers(deny))
+            rules = Candidates(~denied).and_also(rules)
         return Catalogue(self.vocabulary, self.items, self.attributes, rules)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
-        """These columns replace those of the vocabulary; the others of the vocabulary stay."""
-        attributes = FilterColumns(
-            {**self.vocabulary.columns, **columns}, self.items, before=self.attributes
-        )
+        """These columns replace those of the same names in the vocabulary."""
+        columns = {**self.vocabulary.columns, **columns}
+        attributes = FilterColumns(columns, self.items, before=self.attributes)
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
 
     @cached_property
@@ -169,7 +162,9 @@ class Catalogue:
         return None if column is None else column.values
 
     def title(self, number: int) -> str | None:
-        title = None if self.titles is None else self.titles[number - 1]
+        if self.titles is None:
+            return None
+        title = self.titles[number - 1]
         return None if title is None else str(title)
 
     def number(self, item: str) -> int | None:
@@ -179,9 +174,8 @@ class Catalogue:
 
     def numbers(self, ids: Collection[Click]) -> list[int]:
         """The numbers of the known items, in order; unknown ids are ignored."""
-        return [
-            number for item in as_ids(ids) if (number := self.number(item)) is not None
-        ]
+        numbers = map(self.number, as_ids(ids))
+        return [number for number in numbers if number is not None]
 
     def candidates(
         self,
@@ -189,17 +183,20 @@ class Catalogue:
         allow: Collection[Click] | None,
         deny: Collection[Click] | None,
     ) -> tuple[Candidates, frozenset[int]]:
-        """The items that may be recommended, and numbers of items to leave out beside."""
+        """The items that may be recommended, and the numbers of some that must be left out of
+        them."""
         candidates = self.filters.get(filter) if filter else self.rules
         if allow is not None:
-            candidates = only(self.items, self.numbers(allow)).and_also(candidates)
+            allowed = mask_of(self.items, self.numbers(allow))
+            candidates = Candidates(allowed).and_also(candidates)
         denied = self.numbers(deny or ())
         if len(denied) <= FEW_DENIED:
             return candidates, frozenset(denied)
-        return all_but(self.items, denied).and_also(candidates), frozenset()
+        not_denied = Candidates(~mask_of(self.items, denied))
+        return not_denied.and_also(candidates), frozenset()
 
     def fields(self, names: Sequence[str] | None) -> Fields | None:
-        """The columns of these names, for answers that show them."""
+        """The columns of these names, which an answer shows."""
         if names is None:
             return None
         if isinstance(names, str):
@@ -208,45 +205,50 @@ class Catalogue:
 
     def item_bytes(self, names: Sequence[str] | None = None) -> float:
         """The estimated size of an item in an answer with these columns."""
-        columns = self.attributes.columns
-        more = [columns[name] for name in {*names} if name in columns] if names else []
-        return self.plain_item_bytes + sum(
-            len(column.name) + 4 + column.mean_bytes for column in more
-        )
+        size = self.plain_item_bytes
+        for name in {*(names or ())}:
+            column = self.attributes.columns.get(name)
+            if column is not None:
+                size += len(name) + 4 + column.mean_bytes
+        return size
 
     @cached_property
     def plain_item_bytes(self) -> float:
         ids = Attribute("item", self.vocabulary.ids[: self.items])
+        size = PUNCTUATION_BYTES + ids.mean_bytes
         title = self.attributes.columns.get("title")
-        return (
-            PUNCTUATION_BYTES
-            + ids.mean_bytes
-            + (0 if title is None else title.mean_bytes)
-        )
+        return size if title is None else size + title.mean_bytes
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:
     return {name: values[number - 1] for name, values in fields.items()}
 
 
+def filtered_items(
+    attributes: FilterColumns, rules: Candidates, filter: Mapping[str, Any]
+) -> Candidates:
+    return Candidates(attributes.matching(filter)).and_also(rules)
+
+
 def items_by_factor(
     attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]
 ) -> dict[float, Candidates]:
     """The items of each factor of a boost, which is 1 for those that it does not name."""
-    if not isinstance(boost, Mapping) or not all(
-        isinstance(values, Mapping) for values in boost.values()
-    ):
+    is_nested = isinstance(boost, Mapping) and all(
+        isinstance(column, Mapping) for column in boost.values()
+    )
+    if not is_nested:
         raise InputError(
             f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}'
         )
     factors = np.ones(attributes.items)
-    for column, values in boost.items():
-        for value, factor in values.items():
+    for name, column in boost.items():
+        for value, factor in column.items():
             if not is_number(factor) or not 0.001 <= factor <= 1000:
                 raise InputError(
                     f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}"
                 )
-            factors[attributes[column].index.having([value])] *= factor
+            factors[attributes[name].index.having([value])] *= factor
     different = np.unique(factors)
     if len(different) > MOST_FACTORS:
         raise InputError(

@@ -15,7 +15,7 @@ from typing import Any
 from posrec.errors import InputError, plural
 
 Click = str | int  # a raw item id; a whole number stands for its text
-NAMED = 5  # ids in an error message
+MOST_NAMED = 5  # ids in an error message
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,8 @@ def as_ids(clicks: Iterable[Any]) -> list[str]:
     """
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
         raise InputError(f"a session must be a list of item ids, not {clicks!r}")
-    return [
-        item if type(item) is str else str(item) if type(item) is int else as_id(item)
-        for item in clicks
-    ]
+    # Texts are the usual case, and a call for each of millions takes time.
+    return [item if type(item) is str else as_id(item) for item in clicks]
 
 
 def as_id(item: Any) -> str:
@@ -76,20 +74,16 @@ def as_id(item: Any) -> str:
 
 def is_many(sessions: Any) -> bool:
     """Whether this is a list of sessions. A list of ids is one session."""
-    if isinstance(sessions, Session | str | bytes) or not isinstance(
-        sessions, Sequence
-    ):
+    if not isinstance(sessions, Sequence) or not sessions:
         return False
-    return bool(sessions) and all(
-        isinstance(one, Session | list | tuple) for one in sessions
-    )
+    return all(isinstance(session, Session | list | tuple) for session in sessions)
 
 
 class ListedIds:
     """The ids of a text file with one id per line; blank lines and a byte order mark are ignored.
 
-    The file's bytes are kept, and the ids made anew whenever they are iterated: as texts, ten
-    million of them would take seven times as much memory.
+    The file's bytes are kept, and the ids are decoded at each iteration: ten million of them as
+    texts would take seven times as much memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,47 +97,42 @@ class ListedIds:
             ) from None
         except OSError as error:
             raise InputError(
-                f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
+                f"{path} can't be read ({error.strerror}); "
+                "it must be a file with one item id per line"
             ) from None
-        if (
-            b"\0" in self.content
-        ):  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
+        # UTF-16 and UTF-32 have zero bytes in every line of ASCII.
+        if b"\0" in self.content:
             raise InputError(
                 f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line"
             )
 
     def __iter__(self) -> Iterator[str]:
-        lines = map(
-            str.strip, io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig")
-        )
-        return filter(None, lines)
+        lines = io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig")
+        return filter(None, map(str.strip, lines))
 
     def known(
         self, number: Callable[[str], int | None]
     ) -> tuple[list[str], str | None]:
         """The ids that have a number; and a sentence about the others, if there are any."""
         known: list[str] = []
-        named: list[str] = []
-        for one in self:
-            if number(one) is not None:
-                known.append(one)
-            elif len(named) < NAMED:
-                named.append(one)
-        if not named:
-            return known, None
+        first_unknown: list[str] = []
+        for id in self:
+            if number(id) is not None:
+                known.append(id)
+            elif len(first_unknown) < MOST_NAMED:
+                first_unknown.append(id)
         unknown = self.number - len(known)
-        share = f"{unknown:,} of {plural(self.number, 'id')}"
-        ids = some(named, unknown)
-        return (
-            known,
-            f"{self.path}: the run does not know {share}: {ids}; write ids as in the log, without quotes",
+        if not unknown:
+            return known, None
+        note = (
+            f"{self.path}: the run does not know {unknown:,} of {plural(self.number, 'id')}: "
+            f"{some(first_unknown, unknown)}; write ids as in the log, without quotes"
         )
+        return known, note
 
 
 def some(ids: Sequence[str], number: int | None = None) -> str:
     """The first ids, and how many more there are of `number` in all."""
-    named = ", ".join(
-        one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED]
-    )
-    more = (len(ids) if number is None else number) - NAMED
-    return f"{named} and {more:,} more" if more > 0 else named
+    named = [id if len(id) <= 100 else f"{id[:100]}..." for id in ids[:MOST_NAMED]]
+    more = (number or len(ids)) - MOST_NAMED
+    return ", ".join(named) + (f" and {more:,} more" if more > 0 else "")

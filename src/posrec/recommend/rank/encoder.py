@@ -26,8 +26,8 @@ OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_exp
 
 
 class SessionEncoder(Protocol):
-    """It reads at most `config.max_length` clicks, the latest; of a longer session, from a multiple
-    of `stride` on."""
+    """Reads at most `config.max_length` clicks, the latest; a longer session is read from a
+    multiple of `stride` on."""
 
     config: Any
     stride: int
@@ -45,16 +45,17 @@ def padded(
 ) -> tuple[Columns, Columns]:
     """The clicks of each session that a model reads: items [B, L] and lengths [B].
 
-    >>> [part.tolist() for part in padded([[5, 3], [7, 8, 9, 4]], max_length=3)]
-    [[[5, 3, 0], [8, 9, 4]], [2, 3]]
+    >>> items, lengths = padded([[5, 3], [7, 8, 9, 4]], max_length=3)
+    >>> items.tolist(), lengths.tolist()
+    ([[5, 3, 0], [8, 9, 4]], [2, 3])
     """
-    kept = [
-        session[first_read(len(session), max_length, stride) :] for session in sessions
-    ]
-    lengths = np.array([len(session) for session in kept], np.int64)
-    items = np.zeros((len(kept), lengths.max()), np.int64)
-    for row, session in enumerate(kept):
-        items[row, : len(session)] = session
+    windows = []
+    for session in sessions:
+        windows.append(session[first_read(len(session), max_length, stride) :])
+    lengths = np.array([len(window) for window in windows], np.int64)
+    items = np.zeros((len(windows), lengths.max()), np.int64)
+    for row, window in enumerate(windows):
+        items[row, : len(window)] = window
     return items, lengths
 
 
@@ -65,7 +66,24 @@ def drawn_sessions(
     weights = np.asarray(clicks, np.float64) + 1
     ends = np.cumsum(lengths)
     numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
-    return [part.tolist() for part in np.split(numbers, ends[:-1])]
+    return [session.tolist() for session in np.split(numbers, ends[:-1])]
+
+
+def import_runtime() -> Any:
+    return imported("onnxruntime", "ONNX", "serve")
+
+
+def open_session(content: bytes, threads: int | None) -> Any:
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    # Errors only: it would warn that `k` has a default value.
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        # Waiting threads would spin on cores that others need.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    providers = ["CPUExecutionProvider"]
+    return runtime.InferenceSession(content, options, providers=providers)
 
 
 class OnnxModel:
@@ -74,32 +92,33 @@ class OnnxModel:
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
         """`file` is an ONNX file, or its content."""
         try:
-            self.session = open_session(
-                file if isinstance(file, bytes) else Path(file).read_bytes(), threads
-            )
+            content = file if isinstance(file, bytes) else Path(file).read_bytes()
+            self.session = open_session(content, threads)
             about = self.session.get_modelmeta().custom_metadata_map
             self.config = SimpleNamespace(max_length=int(about["max_length"]))
             self.stride = int(about["stride"])
-            self.has_own_items = {
-                one.name for one in self.session.get_outputs()
-            }.issuperset(OWN_OUTPUTS)
+            outputs = {output.name for output in self.session.get_outputs()}
+            self.has_own_items = outputs.issuperset(OWN_OUTPUTS)
         except InputError:
             raise
         except Exception as error:  # the runtime's errors have no common class
-            what = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             name = "an ONNX file" if isinstance(file, bytes) else file
             raise InputError(
-                f"{name} can't be read ({what}); write it with posrec export --onnx"
+                f"{name} can't be read ({reason}); write it with posrec export --onnx"
             ) from None
 
     def encode(
         self, items: Columns, lengths: Columns
     ) -> tuple[Floats, OwnItemArrays | None]:
-        own_outputs = OWN_OUTPUTS if self.has_own_items else ()
-        vectors, *own = self.session.run(
-            ["session_vectors", *own_outputs], {"items": items, "lengths": lengths}
+        inputs = {"items": items, "lengths": lengths}
+        if not self.has_own_items:
+            (vectors,) = self.session.run(["session_vectors"], inputs)
+            return vectors, None
+        vectors, *own_items = self.session.run(
+            ["session_vectors", *OWN_OUTPUTS], inputs
         )
-        return vectors, OwnItemArrays(*own) if own else None
+        return vectors, OwnItemArrays(*own_items)
 
     def scores(self, batch: "SessionBatch") -> "Tensor":
         """[B, n]"""
@@ -119,27 +138,6 @@ class OnnxModel:
     ) -> list["Tensor"]:
         from torch import from_numpy
 
-        inputs |= {
-            "items": batch.items.cpu().numpy(),
-            "lengths": batch.lengths.cpu().numpy(),
-        }
+        inputs["items"] = batch.items.cpu().numpy()
+        inputs["lengths"] = batch.lengths.cpu().numpy()
         return [from_numpy(value) for value in self.session.run(outputs, inputs)]
-
-
-def open_session(content: bytes, threads: int | None) -> Any:
-    runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.log_severity_level = (
-        3  # errors only: it would warn that `k` has a default value
-    )
-    if threads is not None:
-        options.intra_op_num_threads = threads
-        # Waiting threads would spin on cores that others need.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(
-        content, options, providers=["CPUExecutionProvider"]
-    )
-
-
-def import_runtime() -> Any:
-    return imported("onnxruntime", "ONNX", "serve")

@@ -1,5 +1,4 @@
-"""How similar items are: the cosine of the angle between their vectors; and lists of items that
-differ."""
+"""How similar items are, by the cosine of their vectors; and lists of items that differ."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -32,15 +31,14 @@ class Similarity:
     def most_similar(
         self, number: int, k: int, candidates: Candidates, denied: Collection[int]
     ) -> Best:
-        cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (
-            self.lengths * self.lengths[number - 1]
-        )  # [n]
-        cosine[np.array([number, *denied]) - 1] = -np.inf
+        products = self.vectors @ self.vectors[number - 1]
+        cosines: Floats = products / (self.lengths * self.lengths[number - 1])  # [n]
+        cosines[np.array([number, *denied]) - 1] = -np.inf
         if candidates.mask is not None:
-            cosine[~candidates.mask] = -np.inf
-        scores, columns = best_of(cosine, k)
-        allowed = scores != -np.inf
-        return scores[allowed], columns[allowed]
+            cosines[~candidates.mask] = -np.inf
+        scores, columns = best_of(cosines, k)
+        is_allowed = scores != -np.inf
+        return Best(scores[is_allowed], columns[is_allowed])
 
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
@@ -54,9 +52,8 @@ def similarity_of(run: Run) -> Similarity | None:
         return None
     from posrec.recommend.rank.torch_model import similarity_vectors
 
-    return Similarity(
-        partial(similarity_vectors, run)
-    )  # of a recommender, it would be a reference cycle
+    # Of the run: a function of the recommender would be a reference cycle.
+    return Similarity(partial(similarity_vectors, run))
 
 
 def marginal_relevance(
@@ -76,14 +73,12 @@ def marginal_relevance(
     """
     if not len(scores):
         return []
-    relevance = (scores - scores[-1]) / max(
-        float(scores[0] - scores[-1]), np.finfo(np.float32).tiny
-    )
+    tiny = np.finfo(np.float32).tiny
+    relevance = (scores - scores[-1]) / max(float(scores[0] - scores[-1]), tiny)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    cosines = (
-        units @ units.T
-    )  # [P, P] at once: quicker than a row for each item of a long list
+    units = vectors / np.maximum(lengths, tiny)
+    # [P, P] at once is quicker than a row for each item of a long list.
+    cosines = units @ units.T
     nearest = np.zeros(len(scores), np.float32)
     chosen: list[int] = []
     gains = (1 - weight) * relevance
@@ -96,7 +91,11 @@ def marginal_relevance(
 
 
 def some_of_each_group(
-    ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking
+    ranking: Ranking,
+    groups: Columns,
+    most: int,
+    k: int,
+    before: Sequence[tuple[int, float]],
 ) -> Ranking:
     """The first `most` items of each group, k at most, counting those of `before`.
 

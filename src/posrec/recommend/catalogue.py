@@ -19,18 +19,14 @@ from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-# Results of filters and boosts that are kept, half for each; BYTES_PER_ITEM in a large catalogue,
-# so that a boost with as many factors as are allowed is kept.
-RESULTS_BYTES = 1 << 26
-BYTES_PER_ITEM = 50
+RESULTS_BYTES = 1 << 26  # of filters and boosts that are kept, half for each
+BYTES_PER_ITEM = 50  # at least, so that a boost with all factors is kept
 LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
 OBJECT_BYTES = 1000  # of a key or a result besides its text and its arrays, at most
 MOST_FACTORS = 16  # of a boost; each needs a search of its own
 PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
-# A sixteenth of the items, or 16, are few: scoring them one by one is quicker than a search.
-FEW = 16
-# A search finds up to 100 denied items more and leaves them out afterwards; more become a mask.
-FEW_DENIED = 100
+FEW = 16  # items, or a sixteenth of all, are quicker scored one by one than searched
+FEW_DENIED = 100  # items are left out after a search that finds as many more; others become a mask
 ENCODER = json.JSONEncoder(sort_keys=True, default=sorted)  # sets are listed in order
 
 Fields = dict[str, Sequence[Any]]  # columns of the items, by name
@@ -48,12 +44,10 @@ class Candidates:
         """The columns of the items, if they are few."""
         if self.mask is None:
             return None
-        if np.count_nonzero(self.mask) > max(FEW, len(self.mask) // FEW):
-            return None
-        return np.flatnonzero(self.mask)
+        most = max(FEW, len(self.mask) // FEW)
+        return np.flatnonzero(self.mask) if np.count_nonzero(self.mask) <= most else None
 
     def and_also(self, other: "Candidates") -> "Candidates":
-        """The items that are in both."""
         if self.mask is None:
             return other
         if other.mask is None:
@@ -72,8 +66,8 @@ def mask_of(items: int, numbers: list[int]) -> Mask:
 
 
 class LatestResults(Generic[Result]):
-    """The results of `compute` for the latest filters, or boosts. As many are kept as fit into
-    RESULTS_BYTES if each has the longest key and `candidates` masks."""
+    """The results of `compute` for the latest filters, or boosts: as many as fit into the bytes if
+    each has the longest key and `candidates` masks."""
 
     def __init__(
         self, compute: Callable[[Any], Result], items: int, candidates: int
@@ -86,12 +80,12 @@ class LatestResults(Generic[Result]):
         self.results: dict[str | None, Result] = {}  # the latest come last
         self.lock = threading.Lock()  # a server asks from two threads
 
-    def get(self, asked: Any) -> Result:
-        key = key_of(asked)
+    def get(self, rule: Any) -> Result:
+        key = key_of(rule)
         with self.lock:
             result = self.results.pop(key, None)
         if result is None:
-            result = self.compute(asked)
+            result = self.compute(rule)
         if key is not None:
             with self.lock:
                 self.results[key] = result
@@ -100,14 +94,14 @@ class LatestResults(Generic[Result]):
         return result
 
 
-def key_of(asked: Any) -> str | None:
+def key_of(rule: Any) -> str | None:
     """A filter or boost as text; None if that is too long. It is written piece by piece, up to the
     limit: to write a long one at once would hold Python's lock for long."""
     try:
-        pieces = list(islice(ENCODER.iterencode(asked), LONGEST_KEY + 1))
+        pieces = list(islice(ENCODER.iterencode(rule), LONGEST_KEY + 1))
     except (TypeError, ValueError, RecursionError):
         raise InputError(
-            f"a filter or boost must hold only texts, numbers and lists, not {shown(asked)}"
+            f"a filter or boost must hold only texts, numbers and lists, not {shown(rule)}"
         ) from None
     key = "".join(pieces)
     return key if max(len(key), len(pieces)) <= LONGEST_KEY else None
@@ -116,8 +110,8 @@ def key_of(asked: Any) -> str | None:
 class Catalogue:
     """Items 1..`items` of the vocabulary, which may hold more items than the model knows.
 
-    `attributes` are their columns, and `rules` the items that may be recommended at all. Neither
-    ever changes: a server that reads them again makes another catalogue.
+    `attributes` are their columns, and `rules` the items that may be recommended at all. A server
+    that reads them again makes another catalogue.
     """
 
     def __init__(
@@ -130,24 +124,22 @@ class Catalogue:
         self.vocabulary = vocabulary
         self.items = items
         self.rules = rules
-        attributes = attributes or FilterColumns(vocabulary.columns, items)
-        self.attributes = attributes
+        self.attributes = attributes or FilterColumns(vocabulary.columns, items)
         # Neither function refers to the catalogue: that would be a reference cycle.
-        filtered = partial(filtered_items, attributes, rules)
-        self.filters = LatestResults(filtered, items, candidates=1)
-        boosted = partial(items_by_factor, attributes)
-        self.boosts = LatestResults(boosted, items, candidates=MOST_FACTORS)
+        matching = self.attributes.matching
+        self.filters = LatestResults(
+            lambda filter: Candidates(matching(filter)).and_also(rules), items, 1
+        )
+        boosted = partial(items_by_factor, self.attributes)
+        self.boosts = LatestResults(boosted, items, MOST_FACTORS)
 
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
     ) -> "Catalogue":
         """Recommends only the items of `allow`, unless it is None, and none of `deny`."""
-        rules = EVERY_ITEM
-        if allow is not None:
-            rules = Candidates(mask_of(self.items, self.numbers(allow)))
+        rules = EVERY_ITEM if allow is None else Candidates(self.mask(allow))
         if deny:
-            denied = mask_of(self.items, self.numbers(deny))
-            rules = Candidates(~denied).and_also(rules)
+            rules = Candidates(~self.mask(deny)).and_also(rules)
         return Catalogue(self.vocabulary, self.items, self.attributes, rules)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
@@ -162,9 +154,7 @@ class Catalogue:
         return None if column is None else column.values
 
     def title(self, number: int) -> str | None:
-        if self.titles is None:
-            return None
-        title = self.titles[number - 1]
+        title = None if self.titles is None else self.titles[number - 1]
         return None if title is None else str(title)
 
     def number(self, item: str) -> int | None:
@@ -177,18 +167,19 @@ class Catalogue:
         numbers = map(self.number, as_ids(ids))
         return [number for number in numbers if number is not None]
 
+    def mask(self, ids: Collection[Click]) -> Mask:
+        return mask_of(self.items, self.numbers(ids))
+
     def candidates(
         self,
         filter: Mapping[str, Any] | None,
         allow: Collection[Click] | None,
         deny: Collection[Click] | None,
     ) -> tuple[Candidates, frozenset[int]]:
-        """The items that may be recommended, and the numbers of some that must be left out of
-        them."""
+        """The items that may be recommended, and the numbers of some to leave out of them."""
         candidates = self.filters.get(filter) if filter else self.rules
         if allow is not None:
-            allowed = mask_of(self.items, self.numbers(allow))
-            candidates = Candidates(allowed).and_also(candidates)
+            candidates = Candidates(self.mask(allow)).and_also(candidates)
         denied = self.numbers(deny or ())
         if len(denied) <= FEW_DENIED:
             return candidates, frozenset(denied)
@@ -196,7 +187,6 @@ class Catalogue:
         return not_denied.and_also(candidates), frozenset()
 
     def fields(self, names: Sequence[str] | None) -> Fields | None:
-        """The columns of these names, which an answer shows."""
         if names is None:
             return None
         if isinstance(names, str):
@@ -224,20 +214,14 @@ def values_of(number: int, fields: Fields) -> dict[str, Any]:
     return {name: values[number - 1] for name, values in fields.items()}
 
 
-def filtered_items(
-    attributes: FilterColumns, rules: Candidates, filter: Mapping[str, Any]
-) -> Candidates:
-    return Candidates(attributes.matching(filter)).and_also(rules)
-
-
 def items_by_factor(
     attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]
 ) -> dict[float, Candidates]:
     """The items of each factor of a boost, which is 1 for those that it does not name."""
-    is_nested = isinstance(boost, Mapping) and all(
+    is_mapping = isinstance(boost, Mapping)
+    if not is_mapping or not all(
         isinstance(column, Mapping) for column in boost.values()
-    )
-    if not is_nested:
+    ):
         raise InputError(
             f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}'
         )

@@ -34,7 +34,7 @@ SHAPES = (
 
 
 class ValueIndex:
-    """Which items have a value: P pairs of an item's column and the code of one of its values."""
+    """Which items have a value: pairs of an item's column and the code of one of its values."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         codes: dict[str | None, int] = {}  # by value
@@ -56,8 +56,8 @@ class ValueIndex:
         """The columns of the items with any of these values, in groups of equal values."""
         groups = [self.grouped[:0]]
         for text in dict.fromkeys(map(as_text, values)):
-            code = self.codes.get(text)
-            if code is not None:
+            if text in self.codes:
+                code = self.codes[text]
                 start, end = self.starts[code : code + 2]
                 groups.append(self.grouped[start:end])
         return np.concatenate(groups)
@@ -106,13 +106,13 @@ class Attribute:
         return sum(sizes) / max(1, len(sizes))
 
     def having(self, values: Iterable[Any]) -> Mask:
-        """[n] whether an item has any of these values."""
+        """[n] As `ValueIndex.having`."""
         mask = np.zeros(len(self.values), dtype=np.bool_)
         mask[self.index.having(values)] = True
         return mask
 
     def matching(self, condition: Any) -> Mask:
-        """[n] whether an item meets the condition."""
+        """[n] Whether an item meets the condition."""
         if not isinstance(condition, Mapping):
             return self.having(self.listed(condition))
         if not condition or condition.keys() - {*BOUNDS, "not"}:
@@ -124,7 +124,7 @@ class Attribute:
         return mask
 
     def within(self, name: str, bound: Any) -> Mask:
-        """[n] whether an item's number is within a bound; if that is null, whether it has one."""
+        """[n] Whether an item's number is within a bound; for null, whether it has one."""
         if bound is not None and (not is_number(bound) or bound != bound):
             raise InputError(
                 f"{name} in the filter of {self.name!r} must be a number, not {shown(bound)}"
@@ -186,15 +186,14 @@ class FilterColumns:
         return self.columns[name]
 
     def prepare(self) -> None:
-        """Build what filters need, so that the first one is as quick as the others; not for titles
-        and lists."""
+        """Build what filters need, so that the first is as quick as others; not of titles and
+        lists."""
         for name, attribute in self.columns.items():
             has_lists = any(isinstance(value, list) for value in attribute.values[:100])
             if name != "title" and not has_lists:
                 attribute.index, attribute.numbers  # noqa: B018  # built and kept
 
     def matching(self, filter: Mapping[str, Any]) -> Mask:
-        """[n] whether an item matches a filter."""
         if not isinstance(filter, Mapping):
             raise InputError(
                 f"a filter must be a mapping from columns to values, not {shown(filter)}"

@@ -25,20 +25,19 @@ from posrec.recommend.rank.similarity import (
 from posrec.recommend.session import Click, EncodedSession
 
 DEFAULT_K = 20
-# A diversified list is chosen from a pool: the first items of the ranking.
+# A diversified list is chosen from a pool, the first items of the ranking.
 POOL_PER_ITEM = 5
 SMALLEST_POOL = 100
 LARGEST_POOL = 1000  # items of a longer list that come after them keep their order
-# So is a list with a limit on each value of a column. Where the pool has too few values, more
-# searches follow, each for POOL_GROWTH times as many items.
+# So is a list with a limit on each value of a column. While the pool has too few values, another
+# search finds POOL_GROWTH times as many items.
 POOL_PER_PLACE = 8
 LARGEST_GROUP_POOL = 10_000
 GROUP_SEARCHES = 8
 POOL_GROWTH = 8
-# An item with fewer training clicks is new; `posrec prepare` leaves their clicks out by default.
-FEW_CLICKS = 5
-EXPLORE_POOL = 100  # the best new items, from which those of a list are drawn
-MOST_EXPLORED = 20  # new items of a list
+FEW_CLICKS = 5  # an item with fewer is new; `posrec prepare` leaves them out by default
+EXPLORE_POOL = 100  # new items from which those of a list are drawn
+MOST_EXPLORED = 20
 MOST_SHARE_EXPLORED = 0.5
 
 Exclude = Literal["current", "seen"]
@@ -172,8 +171,7 @@ class Plan:
         self.candidates, self.denied = catalogue.candidates(
             rules.get("filter"), rules.get("allow"), rules.get("deny")
         )
-        pinned = catalogue.numbers(rules.get("pin") or [])
-        self.pinned = list(dict.fromkeys(pinned))
+        self.pinned = list(dict.fromkeys(catalogue.numbers(rules.get("pin") or [])))
         boost = rules.get("boost")
         by_factor = catalogue.boosts.get(boost) if boost else {1.0: EVERY_ITEM}
         self.by_factor = {
@@ -206,8 +204,8 @@ class Plan:
         most = min(self.pool, self.catalogue.items)
         queries = self.queries_by_factor(session, most, EVERY_ITEM)
         if self.pinned:
-            pinned = Candidates(mask_of(self.catalogue.items, self.pinned))
-            items = pinned.and_also(self.candidates)
+            mask = mask_of(self.catalogue.items, self.pinned)
+            items = Candidates(mask).and_also(self.candidates)
             queries.append(self.query(session, len(self.pinned), items))
         if self.new_items is not None:
             items = self.explorable(session, self.new_items)
@@ -232,8 +230,7 @@ class Plan:
         return Query(session, k, items, left_out)
 
     def explorable(self, session: EncodedSession, new_items: Candidates) -> Candidates:
-        """The new items that are ranked. Without a known click they have no order, so some are
-        drawn."""
+        """The new items to rank. Without a known click they have no order, so some are drawn."""
         assert new_items.mask is not None
         columns = np.flatnonzero(new_items.mask)
         if session.numbers or len(columns) <= EXPLORE_POOL:
@@ -244,8 +241,7 @@ class Plan:
     def ordered(
         self, session: EncodedSession, rankings: Sequence[Ranking], rank: Rank
     ) -> Ordered:
-        """The list, from the rankings of `queries`; `rank` is asked for more if they are not
-        enough."""
+        """The list, from the rankings of `queries`; `rank` ranks more if they are not enough."""
         rankings = list(rankings)
         new_ranking = None if self.new_items is None else rankings.pop()
         pinned_scores = dict(rankings.pop()) if self.pinned else {}
@@ -301,8 +297,8 @@ class Plan:
         limit: GroupLimit,
         rank: Rank,
     ) -> Ranking:
-        """The first items within the limit; pinned items do not count. If they are too few, more
-        are searched for among the items of groups that are not full."""
+        """The first items within the limit, for which pinned items do not count. If they are too
+        few, the items of groups that are not full are searched."""
         k = self.k - len(pinned)
         pool = self.pool
         chosen = self.within_limit(ranking, k)
@@ -330,7 +326,7 @@ class Plan:
         pinned: int,
         new_ranking: Ranking,
     ) -> Ordered:
-        """The list with some places given to new items: never the first, nor a pinned one.
+        """The list with new items in some places, but not in the first or a pinned one.
 
         A new item is drawn in proportion to 1 / rank, by the session alone, so that the same
         session gets the same list. Without a known click every draw is new, and all are alike.
@@ -342,10 +338,9 @@ class Plan:
         # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank,
         # or 1 for all.
         keys = {}
-        for rank, (number, score) in enumerate(new_ranking, start=1):
-            if number not in in_list:
-                inverse_weight = rank if session.numbers else 1
-                keys[number, score] = draw.random() ** inverse_weight
+        for rank, item in enumerate(new_ranking, start=1):
+            if item[0] not in in_list:
+                keys[item] = draw.random() ** (rank if session.numbers else 1)
         drawn = sorted(keys, key=lambda item: -keys[item])
         chosen = self.within_limit(drawn, count)
         places_left = self.k - pinned - len(chosen)
@@ -361,8 +356,7 @@ class Plan:
     def within_limit(
         self, ranking: Ranking, k: int, before: Sequence[tuple[int, float]] = ()
     ) -> Ranking:
-        """The first k items; with a limit, only as many of each group as it allows besides those
-        of `before`."""
+        """The first k items; with a limit, as many of each group as it allows besides `before`."""
         if self.limit is None:
             return ranking[:k]
         return some_of_each_group(ranking, *self.limit, k, before)

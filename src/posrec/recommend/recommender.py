@@ -179,15 +179,14 @@ class Recommender:
     def look_up(self, session: AnySession) -> EncodedSession:
         numbers: list[int] = []
         unknown: list[str] = []
-        number: int | None = None
+        number = None
         for item in as_ids(session):
             number = self.number(item)
             if number is None:
                 unknown.append(item)
             else:
                 numbers.append(number)
-        ends_unknown = bool(unknown) and number is None
-        return EncodedSession(numbers, tuple(unknown), ends_unknown)
+        return EncodedSession(numbers, tuple(unknown), current=number)
 
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
@@ -227,8 +226,8 @@ class Recommender:
             item.pinned = position < ordered.pinned
             item.explored = number in ordered.explored
             items.append(item)
-        is_popular = not session.numbers
-        return Recommendations(tuple(items), session.unknown, is_popular)
+        popular = not session.numbers
+        return Recommendations(tuple(items), session.unknown, popular)
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload

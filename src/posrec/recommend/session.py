@@ -1,9 +1,4 @@
-"""A shopper's clicks so far: as raw item ids, and as the item numbers that a model reads.
-
->>> session = Session().then("sku-1").then("sku-7")
->>> session.clicks, len(session)
-(('sku-1', 'sku-7'), 2)
-"""
+"""A shopper's clicks so far: as raw item ids, and as the item numbers that a model reads."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,8 +15,11 @@ MOST_NAMED = 5  # ids in an error message
 
 @dataclass(frozen=True)
 class Session:
-    """Clicks, the oldest first. A session is immutable: `then` returns a new one, so sessions can
-    be shared."""
+    """Clicks, the oldest first. A session is immutable: `then` returns a new one.
+
+    >>> Session().then("sku-1").then("sku-7").clicks
+    ('sku-1', 'sku-7')
+    """
 
     clicks: tuple[str, ...] = ()
 
@@ -42,16 +40,11 @@ AnySession = Session | Sequence[Click]
 @dataclass(frozen=True)
 class EncodedSession:
     """A session as item numbers; `unknown` lists the clicks on items that the model does not know.
-    `ends_unknown` says whether the last click is one of them."""
+    `current` is the item of the last click, None if the model does not know it."""
 
     numbers: list[int]
     unknown: tuple[str, ...] = ()
-    ends_unknown: bool = False
-
-    @property
-    def current(self) -> int | None:
-        """The item of the last click; None where the model does not know it."""
-        return None if self.ends_unknown or not self.numbers else self.numbers[-1]
+    current: int | None = None
 
 
 def as_ids(clicks: Iterable[Any]) -> list[str]:
@@ -82,8 +75,8 @@ def is_many(sessions: Any) -> bool:
 class ListedIds:
     """The ids of a text file with one id per line; blank lines and a byte order mark are ignored.
 
-    The file's bytes are kept, and the ids are decoded at each iteration: ten million of them as
-    texts would take seven times as much memory.
+    The file's bytes are kept and decoded at each iteration: texts would take seven times as much
+    memory.
     """
 
     def __init__(self, path: Path) -> None:

@@ -125,9 +125,8 @@ def read_run(
     """
     while True:
         require_folder(path, RUN)
-        with locked(
-            path
-        ):  # while files are replaced, checksums.json does not list them
+        # While files are replaced, checksums.json does not list them.
+        with locked(path):
             reader, config = open_finished(path)
         try:
             result = read(reader, config)
@@ -163,8 +162,7 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
 
 
 def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
-    """The vocabulary, the popularity and the metrics of a finished run; the config is checked
-    first."""
+    """The vocabulary, popularity and metrics of a finished run; the config is checked first."""
     check_fields(reader.folder, config)
     items: int = config["items"]
     path = reader.folder / VOCABULARY_FILE

@@ -1,7 +1,6 @@
-"""A model exported as an ONNX file and run by ONNX Runtime: the same scores as torch, in less time.
+"""A model exported as an ONNX file, which is kept only if it gives the same scores as torch.
 
-docs/files.md describes the file. A model with a term for the session's own items has five more
-outputs, the fields of `OwnItems`. A file is kept only if it gives the same scores as torch.
+docs/files.md describes the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,10 +37,8 @@ class Exported(nn.Module):
         super().__init__()
         self.model = model
 
-    @property
-    def outputs(self) -> list[str]:
-        outputs = ["session_vectors", "scores"]
-        return [*outputs, *OWN_OUTPUTS] if self.model.has_own_items else outputs
+        own_outputs = OWN_OUTPUTS if model.has_own_items else ()
+        self.outputs = ["session_vectors", "scores", *own_outputs]
 
     def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         batch = SessionBatch(items, lengths, longest=self.model.config.max_length)
@@ -61,7 +58,7 @@ class Exported(nn.Module):
 
 
 def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
-    """Write the run's model as an ONNX file; returns what `checked_onnx` does about its scores."""
+    """Write the run's model as an ONNX file; returns the difference of `checked_onnx`."""
     with whole_file(Path(path), overwrite) as unfinished:
         try:
             content, difference = checked_onnx(run)
@@ -89,13 +86,10 @@ def checked_onnx(run: Run) -> tuple[bytes, float]:
         difference = largest_difference(model, OnnxModel(content, threads=1))
     except (InputError, OSError):
         raise
-    except (
-        Exception
-    ) as error:  # errors of torch's exporter and ONNX Runtime have no common class
+    except Exception as error:  # torch's and the runtime's errors have no common class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RunFailed(
-            f"{run.config['model']} can't be exported ({reason})"
-        ) from error
+        name = run.config["model"]
+        raise RunFailed(f"{name} can't be exported ({reason})") from error
     if not difference <= CLOSE:
         raise RunFailed(
             f"its scores differ from torch's by up to {difference:.2g}, more than {CLOSE:g}"
@@ -109,7 +103,7 @@ def is_too_large(model: nn.Module) -> bool:
 
 
 def as_onnx(model: Any, run: Run) -> bytes:
-    """The file's content: torch's export, then the top k, and metadata about the model."""
+    """torch's export, with the top k, and metadata about the model."""
     onnx = imported("onnx", "ONNX", "serve")
     longest = model.config.max_length
     # At least two sessions and two clicks: torch takes a dimension of size 1 as fixed.
@@ -127,13 +121,12 @@ def as_onnx(model: Any, run: Run) -> bytes:
     }
     onnx.helper.set_model_props(proto, about)
     onnx.checker.check_model(proto)
-    content: bytes = proto.SerializeToString()
-    return content
+    return bytes(proto.SerializeToString())
 
 
 def traced(model: Exported, example: SessionBatch) -> bytes:
-    """torch's export of the operations of one call, which takes a second. Its newer exporter takes
-    fifteen, and unrolls recurrent layers for a fixed length."""
+    """torch's export of one call takes a second. Its newer exporter takes fifteen, and unrolls
+    recurrent layers for a fixed length."""
     file = BytesIO()
     axes = {name: {0: "batch"} for name in ("items", "lengths", *model.outputs)}
     axes["items"][1] = "length"
@@ -159,10 +152,8 @@ def with_outputs(content: bytes, outputs: Sequence[str]) -> bytes:
 
     complete = onnx.load_from_string(content)
     reduced = Extractor(complete).extract_model(["items", "lengths"], list(outputs))
-    about = {entry.key: entry.value for entry in complete.metadata_props}
-    onnx.helper.set_model_props(reduced, about)
-    reduced_content: bytes = reduced.SerializeToString()
-    return reduced_content
+    reduced.metadata_props.extend(complete.metadata_props)
+    return bytes(reduced.SerializeToString())
 
 
 def add_top(proto: Any, k: int) -> None:

@@ -1,7 +1,6 @@
 """Opening a run folder to recommend from it: without torch if the run has an export.
 
-A complete run can still be useless: weights that are not numbers, a setting that makes every score
-infinite. So `try_out` ranks a few sessions and checks the answers.
+The scores of a complete run can still be useless, so `try_out` ranks a few sessions.
 """
 
 import hashlib
@@ -31,8 +30,6 @@ from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, read_parts, read_run
 if TYPE_CHECKING:
     from posrec.models.base import Model
 
-TRIAL_K = 20
-
 
 def stored_model(
     path: Path, config: dict[str, Any], weights: BinaryIO, sha256: str, code: OwnCode
@@ -61,14 +58,7 @@ def open_recommender(
 
     On a CPU, ONNX Runtime computes the session vectors if there is an export, and faiss finds the
     items if there is an index; otherwise torch and the exact search do. Counting models, and all
-    models on a GPU, score every item.
-
-    Args:
-        folder: the run folder.
-        device: "auto" (a GPU if there is one), "cpu" or "cuda".
-        code: names the code of a user's own that the run needs.
-        use_export: use the run's export, if there is one and ONNX Runtime is installed.
-        cores: how many may be used for one exact search in a large catalogue.
+    models on a GPU, score every item. `cores` may be used for one exact search.
     """
     path = Path(folder)
 
@@ -77,12 +67,9 @@ def open_recommender(
         reader.read(WEIGHTS)
         # The file stays open: the run folder may be replaced before the model is needed.
         weights = (path / WEIGHTS).open("rb")
-        sha256 = reader.sha256
-        own_code = code or OwnCode()
-        load_model = partial(
-            stored_model, path, config, weights, sha256[WEIGHTS], own_code
-        )
-        run = Run(path, load_model, config=config, **parts, sha256=sha256)
+        sha256 = reader.sha256[WEIGHTS]
+        model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
+        run = Run(path, model, config=config, **parts, sha256=reader.sha256)
         if not computes_on_cpu(device):
             return Recommender(run, device)
         can_use_export = use_export and find_spec("onnxruntime") is not None
@@ -94,9 +81,9 @@ def open_recommender(
 def open_on_cpu(
     run: Run, reader: FolderReader, use_export: bool, cores: int
 ) -> Recommender:
-    scorer: OnnxModel | None = None
-    rounded: bytes | None = None
-    similarity: Similarity | None = None
+    scorer = None
+    rounded = None
+    similarity = None
     if use_export and reader.has(NETWORK):
         scorer = OnnxModel(reader.read(NETWORK), threads=1)
         content = reader.read(ITEMS)
@@ -106,11 +93,10 @@ def open_on_cpu(
         similarity = Similarity(lambda: similar)
     else:
         from posrec.models.base import SessionModel
+        from posrec.recommend.rank.torch_model import item_table
 
         if not isinstance(run.model, SessionModel):
             return Recommender(run, "cpu")
-        from posrec.recommend.rank.torch_model import item_table
-
         table = item_table(run)
     search: VectorSearch
     if use_export and reader.has(INDEX) and find_spec("faiss"):
@@ -143,14 +129,12 @@ def try_out(recommender: Recommender) -> None:
     """
     draw = np.random.default_rng(0)
     longest = recommender.ranker.max_length
-    k = min(TRIAL_K, recommender.items)
+    k = min(20, recommender.items)
     lengths = [1, 2, 3, 5, longest, longest + 3]
     clicks = recommender.popularity
-    sessions = [
-        *drawn_sessions(clicks, lengths, draw),
-        *drawn_sessions(np.zeros_like(clicks), lengths, draw),
-        [],
-    ]
+    sessions = drawn_sessions(clicks, lengths, draw)
+    sessions += drawn_sessions(np.zeros_like(clicks), lengths, draw)
+    sessions.append([])
     queries = [Query(EncodedSession(session), k) for session in sessions]
     for query, ranking in zip(queries, recommender.ranker.rank(queries), strict=True):
         if fault := fault_of(ranking, recommender.items):

@@ -27,7 +27,7 @@ from posrec.recommend.session import EncodedSession
 
 @dataclass
 class ChunkScorer:
-    """Ranks the sessions of a chunk. The run is opened at the first one."""
+    """Ranks the sessions of a chunk. Each process opens the run at its first one."""
 
     open_run: Callable[[], Recommender]
     out: Path
@@ -37,13 +37,11 @@ class ChunkScorer:
     @cached_property
     def opened(self) -> tuple[Recommender, Plan]:
         recommender = self.open_run()
-        try_out(
-            recommender
-        )  # before a large file is full of scores that are not numbers
+        try_out(recommender)  # before a large file is full of NaN
         return recommender, recommender.plan(self.k, **self.rules)
 
     def __call__(self, chunk: SessionChunk) -> tuple[Counter[str], bytes]:
-        """What `score_file` counts, and what there is to write to `out`."""
+        """What `score_file` counts, and what it writes."""
         recommender, plan = self.opened
         sessions = [looked_up(recommender, row) for row in chunk.rows]
         lists = recommender.rank([(plan, session) for session in sessions])
@@ -99,8 +97,8 @@ def score_file(
 ) -> Counter[str]:
     """Recommend for every session of the file `source`; `out` appears whole or not at all.
 
-    Every process of the executor opens the run. Returns the numbers of `sessions`, of clicks on
-    `unknown` items, of `popular` sessions (without a known click) and of `empty` answers.
+    Returns the numbers of `sessions`, of clicks on `unknown` items, of `popular` sessions (without
+    a known click) and of `empty` answers.
     """
     find_files(source)  # an error if there are none
     if out.suffix == ".zst":

@@ -35,6 +35,12 @@ def best_of(scores: Floats, k: int, columns: Columns | None = None) -> Best:
     return Best(scores[chosen], chosen if columns is None else columns[chosen])
 
 
+def lengths_of(vectors: Floats) -> Floats:
+    """[N, d] -> [N]; quicker than `np.linalg.norm`."""
+    lengths: Floats = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    return lengths
+
+
 def log_sum_of(scores: Floats) -> float:
     highest = scores.max()
     shifted = scores - highest
@@ -55,15 +61,14 @@ class VectorSearch:
         masks: Masks | None = None,
         with_log_sums: bool = False,
     ) -> list[tuple[Best, float]]:
-        """The best items for session vectors [B, d], and each session's log Z.
+        """The best items for session vectors [B, d]: `counts[i]` of those that `masks[i]` allows.
 
-        Session i gets `counts[i]` items of those that `masks[i]` allows. log Z is the log-sum-exp
-        of the products of all items; without `with_log_sums` it is 0.
+        With them comes log Z, the log-sum-exp of all products; without `with_log_sums` it is 0.
         """
         raise NotImplementedError
 
     def products(self, session: Floats, columns: Columns) -> Floats:
-        """The products of one session vector [d] with the vectors of these items."""
+        """Of one session vector [d] with the vectors of these items."""
         return self.table.take(columns, 0) @ session
 
 
@@ -80,10 +85,9 @@ class OwnItemArrays:
     def ranked_with(
         self, best: Sequence[Best], log_sums: Sequence[float], masks: Masks
     ) -> list[Best]:
-        """Each session's own items, where a mask allows them, among the best items, by log p.
+        """Each session's own items, if a mask allows them, among the best items, by log p.
 
-        nn/items/own_items.py has the equations. log Z of a session gives log p of its own items,
-        and the offset log p - z, which is the same for all other items.
+        nn/items/own_items.py has the equations.
         """
         log_sum = np.asarray(log_sums, np.float32)
         is_item = self.items > 0
@@ -92,7 +96,7 @@ class OwnItemArrays:
         raised = np.where(is_item, self.raised, 0)
         shares = np.exp(products - log_sum[:, None]) * np.expm1(raised)
         share_of_sum = np.maximum(1 + shares.sum(1), SMALLEST_SHARE_OF_SUM)
-        # log g_explore - log S
+        # log g_explore - log S, which is log p - z of all other items
         offsets = self.explore - log_sum - np.log(share_of_sum)
         own_scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
         ranked = []

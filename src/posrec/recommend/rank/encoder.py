@@ -1,7 +1,4 @@
-"""What turns sessions into vectors for a search: arrays in, arrays out, without torch.
-
-`OnnxModel` runs the file of `posrec export RUN --onnx FILE`, or the network.onnx of a run.
-"""
+"""What turns sessions into vectors for a search: arrays in, arrays out, without torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,8 +33,7 @@ class SessionEncoder(Protocol):
     def encode(
         self, items: Columns, lengths: Columns
     ) -> tuple[Floats, OwnItemArrays | None]:
-        """items [B, L], padded with 0 on the right, lengths [B] -> session vectors [B, d] and the
-        term."""
+        """items [B, L], padded with 0, lengths [B] -> session vectors [B, d] and the term."""
 
 
 def padded(
@@ -49,9 +45,9 @@ def padded(
     >>> items.tolist(), lengths.tolist()
     ([[5, 3, 0], [8, 9, 4]], [2, 3])
     """
-    windows = []
-    for session in sessions:
-        windows.append(session[first_read(len(session), max_length, stride) :])
+    windows = [
+        session[first_read(len(session), max_length, stride) :] for session in sessions
+    ]
     lengths = np.array([len(window) for window in windows], np.int64)
     items = np.zeros((len(windows), lengths.max()), np.int64)
     for row, window in enumerate(windows):
@@ -87,10 +83,10 @@ def open_session(content: bytes, threads: int | None) -> Any:
 
 
 class OnnxModel:
-    """A SessionEncoder from an ONNX file; it can score every item if the file has that output."""
+    """A SessionEncoder from an ONNX file, or its content: of `posrec export --onnx`, or a run's
+    network.onnx, which can't score every item."""
 
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
-        """`file` is an ONNX file, or its content."""
         try:
             content = file if isinstance(file, bytes) else Path(file).read_bytes()
             self.session = open_session(content, threads)
@@ -115,9 +111,8 @@ class OnnxModel:
         if not self.has_own_items:
             (vectors,) = self.session.run(["session_vectors"], inputs)
             return vectors, None
-        vectors, *own_items = self.session.run(
-            ["session_vectors", *OWN_OUTPUTS], inputs
-        )
+        outputs = ["session_vectors", *OWN_OUTPUTS]
+        vectors, *own_items = self.session.run(outputs, inputs)
         return vectors, OwnItemArrays(*own_items)
 
     def scores(self, batch: "SessionBatch") -> "Tensor":

@@ -23,6 +23,7 @@ from posrec.recommend.rank.best_items import (
     Masks,
     VectorSearch,
     best_of,
+    lengths_of,
     log_sum_of,
 )
 from posrec.recommend.rank.encoder import (
@@ -39,16 +40,10 @@ ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 CACHED = 1 << 23  # numbers; larger tables do not stay in a processor's cache
 MOST_THREADS = 4  # of one search; more than two were not measured
 MORE_BLOCKS = 44  # looked into beyond the number of items asked for
-MOST_EQUAL = 4  # times as many blocks may reach the threshold, because scores are equal
+MOST_EQUAL = 4  # times as many blocks may reach the threshold, by equal scores
 LOWEST = np.iinfo(np.int32).min  # below every rounded score
 
 Rounded = npt.NDArray[np.int32]
-
-
-def lengths(vectors: Floats) -> Floats:
-    """[N, d] -> [N]; quicker than `np.linalg.norm`."""
-    norms: Floats = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    return norms
 
 
 def step_of(values: Floats, axis: int | None = None) -> Floats:
@@ -73,8 +68,8 @@ def is_signed(items: int, d: int) -> bool:
 def rounded_items(table: Floats) -> bytes | None:
     """An ONNX file that multiplies 8-bit sessions [B, d] with the rounded items: scores [B, n'].
 
-    n' is n, filled up to a multiple of BLOCK with items of score 0. None if the items can't be
-    rounded (none, too many, not finite), or ONNX is not installed.
+    n' is n, filled up to a multiple of BLOCK. None if the items can't be rounded (none, too many,
+    not finite), or ONNX is not installed.
     """
     if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
         return None
@@ -109,12 +104,11 @@ def rounded_items(table: Floats) -> bytes | None:
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9)
     about = {
         "step": str(float(step)),
-        "error": str(float(lengths(table - restored).max())),
-        "longest": str(float(lengths(restored).max())),
+        "error": str(float(lengths_of(table - restored).max())),
+        "longest": str(float(lengths_of(restored).max())),
     }
     onnx.helper.set_model_props(model, about)
-    content: bytes = model.SerializeToString()
-    return content
+    return bytes(model.SerializeToString())
 
 
 class RoundedItems:
@@ -128,14 +122,13 @@ class RoundedItems:
         self.error = np.float32(about["error"]) + np.float32(ROUNDING) * self.longest
 
     def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], their unit [B], and the bound on their error
-        [B]."""
+        """The scores [B, n'] of the rounded vectors, their unit [B], a bound [B] on their error."""
         steps = step_of(sessions, axis=1)
         levels = np.rint(sessions / steps[:, None])
         # By Cauchy-Schwarz, for the rounded v' = v - f and x' = x - e of an item v and a session x,
         #     |v·x - v'·x'|  <=  |v'| |e| + |f| |x|
-        session_errors = lengths(sessions - levels * steps[:, None])
-        slack = lengths(sessions) * self.error + session_errors * self.longest
+        session_errors = lengths_of(sessions - levels * steps[:, None])
+        slack = lengths_of(sessions) * self.error + session_errors * self.longest
         levels += ZERO_POINT
         (scores,) = self.session.run(None, {"sessions": levels.astype(np.uint8)})
         return scores, steps * self.step, slack
@@ -158,13 +151,12 @@ def allowed(scores: Rounded, masks: Masks) -> Rounded:
 
 
 def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
-    """The thresholds [B] of rounded scores [B, n'], and the items that reach them, as rows, in
-    order, and columns.
+    """The thresholds [B] of rounded scores [B, n'], which about `most` blocks reach; and the items
+    that reach them, as sorted rows and columns.
 
-    About `most` blocks reach a threshold. A row has no items if too many do, because scores are
-    equal, or if too few items are allowed.
+    A row has no items if too many blocks reach its threshold, or too few items are allowed.
     """
-    # A block is a column of this array, which is quicker than a block of neighbouring items.
+    # Along this axis the maximum is found quicker than over blocks of neighbouring items.
     blocks = scores.reshape(len(scores), BLOCK, -1)
     highest = blocks.max(1)  # [B, n' / BLOCK]
     thresholds = np.partition(highest, -most, axis=1)[:, -most]
@@ -180,11 +172,8 @@ def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]
 
 
 class ExactSearch(VectorSearch):
-    """Searches item vectors [n, d] on the CPU.
-
-    `rounded` is a file of `rounded_items`, made here if there is none; `cores` may be used for one
-    search.
-    """
+    """Searches on the CPU. `rounded` is a file of `rounded_items`, if there is one already;
+    `cores` may be used for one search."""
 
     kind = "exact"
     recall = 1.0
@@ -195,8 +184,7 @@ class ExactSearch(VectorSearch):
         self.table = table
         self.in_full = 0  # sessions that had to be scored in full
         content = rounded_items(table) if rounded is None else rounded
-        # A small catalogue takes a fraction of a millisecond. A large one is read faster by several
-        # cores than by one.
+        # A small catalogue takes a fraction of a millisecond; several cores read a large one faster.
         threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
         self.rounded = None if content is None else RoundedItems(content, threads)
 
@@ -216,9 +204,7 @@ class ExactSearch(VectorSearch):
             ]
         scores, unit, slack = self.rounded.scores(sessions)
         thresholds, rows, columns = best_rounded(allowed(scores, masks), most)
-        bounds = (
-            thresholds * unit + slack
-        )  # no item that was skipped has a higher score
+        bounds = thresholds * unit + slack  # no skipped item has a higher score
         is_item = columns < len(self.table)  # the others fill up the last block
         rows = rows[is_item]
         columns = columns[is_item]
@@ -259,16 +245,19 @@ class ExactSearch(VectorSearch):
         return best_of(scores[mask], k, np.flatnonzero(mask)), log_sum
 
 
+def rounded_name(table: Floats) -> str:
+    return "signed" if is_signed(*table.shape) else "unsigned"
+
+
 def item_vectors_content(table: Floats, similar: Floats) -> bytes:
-    """The content of items.safetensors; items are similar by the cosine of the vectors `similar`.
-    `signed` or `unsigned` is the file of `rounded_items`, if there is one."""
+    """The content of items.safetensors: the vectors by whose products items are found, also
+    rounded, and by whose cosines they are similar."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
     rounded = rounded_items(table)
-    if rounded:
-        name = "signed" if is_signed(*table.shape) else "unsigned"
-        arrays[name] = np.frombuffer(rounded, np.uint8)
+    if rounded is not None:
+        arrays[rounded_name(table)] = np.frombuffer(rounded, np.uint8)
     if not np.array_equal(table, similar):
         arrays["similarity_vectors"] = similar
     return save(arrays)
@@ -277,8 +266,7 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
 def parse_item_vectors(
     content: bytes, path: Path, items: int
 ) -> tuple[Floats, Floats, bytes | None]:
-    """The `table`, the vectors `similar` and the `rounded_items` of items.safetensors, the file
-    `path`."""
+    """What `item_vectors_content` wrote to the file `path`: table, similar, and rounded items."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -292,6 +280,6 @@ def parse_item_vectors(
             f"{path} can't be read ({error}); write it again with posrec export --overwrite"
         ) from None
     similar = arrays.get("similarity_vectors", table)
-    # Absent where the file was made on another kind of processor: they are rounded again.
-    rounded = arrays.get("signed" if is_signed(*table.shape) else "unsigned")
+    # Absent if the file was made on another kind of processor: they are rounded again.
+    rounded = arrays.get(rounded_name(table))
     return table, similar, None if rounded is None else rounded.tobytes()

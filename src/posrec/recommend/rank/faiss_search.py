@@ -2,8 +2,7 @@
 
 Similar items are in one list together, with four bits for every number of an item's vector. For a
 session, faiss looks through the nearest lists (`probes` of them), and the best items found are
-scored again in full. The number of probes is chosen by measuring: the fewest that find enough of
-the best.
+scored again in full. `build` chooses the fewest probes that find enough of the best.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from posrec.recommend.rank.best_items import (
     Best,
     Columns,
     Floats,
-    Mask,
     Masks,
     VectorSearch,
     best_of,
@@ -121,17 +119,14 @@ class FaissSearch(VectorSearch):
             if with_log_sums:
                 log_sum = self.estimated_log_sum(session, columns, scores)
             if mask is not None:
-                scores, columns = self.masked(session, Best(scores, columns), k, mask)
+                is_allowed = mask[columns]
+                columns = columns[is_allowed]
+                scores = scores[is_allowed]
+                if len(columns) < k:  # the mask allows too few of them
+                    columns = np.flatnonzero(mask)
+                    scores = self.products(session, columns)
             results.append((best_of(scores, k, columns), log_sum))
         return results
-
-    def masked(self, session: Floats, nearest: Best, k: int, mask: Mask) -> Best:
-        """The nearest items that the mask allows; all that it allows if fewer than k are near."""
-        is_allowed = mask[nearest.columns]
-        if np.count_nonzero(is_allowed) >= k:
-            return Best(nearest.scores[is_allowed], nearest.columns[is_allowed])
-        columns = np.flatnonzero(mask)
-        return Best(self.products(session, columns), columns)
 
     @cached_property
     def sample(self) -> tuple[Columns, Floats]:
@@ -217,11 +212,11 @@ def write_index(
     run: Run, path: Path, settings: IndexSettings, overwrite: bool = False
 ) -> FaissSearch:
     """Build the index of a run's items and write it in faiss's file format."""
-    from posrec.recommend.rank.torch_model import TorchEncoder, item_table, network
+    from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 
     faiss = import_faiss()
     table = item_table(run)
-    encoder = TorchEncoder(network(run))
+    encoder = TorchEncoder(run.model)
     with whole_file(path, overwrite) as unfinished:
         index, measured = build(table, likely_sessions(run, encoder), settings)
         faiss.write_index(index, str(unfinished))

@@ -1,11 +1,10 @@
 """The one ranker: the best items for many queries, each with its own k and its own candidates.
 
 `ScoresRanker` in torch_model.py scores every item, for any model, also on a GPU. `SearchRanker` is
-quicker for small batches on a CPU: an exact search or faiss finds the items of session vectors.
-A session without a known click gets the most clicked items.
+quicker for small batches on a CPU. A session without a known click gets the most clicked items.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,19 +42,14 @@ class Query:
 class Ranker:
     """Ranks items 1..n, whose training clicks `popularity [n]` counts.
 
-    Attributes:
-        search_kind: exact, faiss or "all scores".
-        recall: the share of the exact best 20 items that is found.
-        max_length: the number of latest clicks that are read.
-        stride: a longer session is read from a multiple of it on.
-        has_own_items: whether there is a term for the session's own items, so that scores are log
-            probabilities.
+    `model` is a SessionEncoder, or a model of torch. `search_kind` is exact, faiss or "all scores",
+    and `recall` the share of the exact best 20 items that is found. With a term for own items,
+    scores are log probabilities.
     """
 
     def __init__(
         self, popularity: Floats, search_kind: str, recall: float, model: Any
     ) -> None:
-        """`model` is a SessionEncoder, or a model of torch."""
         self.popularity = popularity
         self.items = len(popularity)
         self.search_kind = search_kind
@@ -66,28 +60,17 @@ class Ranker:
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """The best items of every query; fewer than its k where too few are left."""
-        rankings: list[Ranking] = [[]] * len(queries)
-        for rows in self.chunks(queries):
-            chunk = [queries[row] for row in rows]
-            if chunk[0].session.numbers:
-                ranked = self.rank_known(chunk)
-            else:
-                ranked = [self.popular_items(query) for query in chunk]
-            for row, ranking in zip(rows, ranked, strict=True):
-                rankings[row] = ranking
-        return rankings
-
-    def chunks(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """The rows of a bounded number of queries: first with a known click, then without."""
         size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
-        with_click: list[int] = []
-        without_click: list[int] = []
-        for row, query in enumerate(queries):
-            rows = with_click if query.session.numbers else without_click
-            rows.append(row)
-        for rows in (with_click, without_click):
-            for start in range(0, len(rows), size):
-                yield rows[start : start + size]
+        known = [query for query in queries if query.session.numbers]
+        known_rankings: list[Ranking] = []
+        for start in range(0, len(known), size):
+            known_rankings += self.rank_known(known[start : start + size])
+        rankings = []
+        remaining = iter(known_rankings)
+        for query in queries:
+            is_known = bool(query.session.numbers)
+            rankings.append(next(remaining) if is_known else self.popular_items(query))
+        return rankings
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         """As `rank`, for queries with at least one known click."""
@@ -123,14 +106,14 @@ class SearchRanker(Ranker):
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         sessions = [query.session.numbers for query in queries]
-        items, lengths = padded(sessions, self.max_length, self.stride)
-        vectors, own_items = self.encoder.encode(items, lengths)
+        batch = padded(sessions, self.max_length, self.stride)
+        vectors, own_items = self.encoder.encode(*batch)
         own_slots = 0 if own_items is None else own_items.items.shape[1]
         # More items than k are found, since some of them may have to be left out.
-        counts = []
-        for query in queries:
-            count = query.k + len(query.left_out) + own_slots
-            counts.append(min(count, self.items))
+        counts = [
+            min(query.k + len(query.left_out) + own_slots, self.items)
+            for query in queries
+        ]
         results = self.searched(queries, vectors, counts, own_items is not None)
         best = []
         for row, query in enumerate(queries):
@@ -153,11 +136,8 @@ class SearchRanker(Ranker):
         counts: Sequence[int],
         with_log_sums: bool,
     ) -> dict[int, tuple[Best, float]]:
-        """The results of the search, by the row of the query.
-
-        Few candidates are scored one by one instead. If log Z is needed, they are searched too,
-        for one item.
-        """
+        """The results of the search by row. Few candidates are scored one by one instead; if log Z
+        is needed, they are searched too, for one item."""
         rows = []
         row_counts = []
         row_masks = []

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of
+from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of, lengths_of
 from posrec.recommend.rank.ranker import Ranking
 from posrec.runs.folder import Run
 
@@ -25,8 +25,8 @@ class Similarity:
     @cached_property
     def lengths(self) -> Floats:
         """[n]; never 0, so that one can divide by it."""
-        lengths: Floats = np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors))
-        return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
+        tiny = np.finfo(np.float32).tiny ** 0.5
+        return np.maximum(lengths_of(self.vectors), tiny, dtype=np.float32)
 
     def most_similar(
         self, number: int, k: int, candidates: Candidates, denied: Collection[int]

@@ -33,19 +33,14 @@ def as_arrays(own_items: OwnItems) -> OwnItemArrays:
     )
 
 
-def network(run: Run) -> SessionModel:
-    """The run's model on the CPU; an InputError for a counting model."""
+@torch.inference_mode()
+def item_table(run: Run) -> Floats:
+    """[n, d] the item vectors of a run's model, which moves to the CPU."""
     if not isinstance(run.model, SessionModel):
         raise InputError(
             f"{run.config['model']} has no item vectors, so there is nothing to index"
         )
-    return run.model.cpu().eval()
-
-
-@torch.inference_mode()
-def item_table(run: Run) -> Floats:
-    """[n, d] the item vectors of a run's model."""
-    return as_floats(network(run).item_vectors())
+    return as_floats(run.model.cpu().eval().item_vectors())
 
 
 @torch.inference_mode()

@@ -26,7 +26,7 @@ from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
 from posrec.runs.run import Run, load_run
 from tests.fixtures import QUICK, run_of
-from tests.helpers import items_of, listed
+from tests.helpers import items_of, listed, raw
 
 
 def scored(answer: Iterable[Recommendation]) -> list[tuple[str, float]]:
@@ -198,19 +198,12 @@ def test_recommended_ranks_are_the_evaluated_ranks(
 ) -> None:
     rec = Recommender.load(trained)
     ranks = np.load(trained / "ranks.npy")
-    samples = [
-        (session, end)
-        for session in range(small.test.sessions)
-        for end in range(1, int(small.test.lengths[session]))
-    ]
     sessions = []
     targets = []
-    for session, end in samples:
-        ids = [
-            small.vocabulary.item(item) for item in small.test.session(session).tolist()
-        ]
-        sessions.append(ids[:end])
-        targets.append(ids[end])
+    for ids in raw(small.test, small.vocabulary):
+        for end in range(1, len(ids)):
+            sessions.append(ids[:end])
+            targets.append(ids[end])
     answers = rec.recommend(sessions, k=30)
     for answer, target, rank in zip(answers, targets, ranks, strict=True):
         assert answer[rank - 1].item == target

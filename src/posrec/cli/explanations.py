@@ -35,11 +35,7 @@ def name_of(item: Explanation | ClickEffect, width: int | None = None) -> Text:
 
 
 def bar(value: float, values: Iterable[float], width: int) -> Text:
-    """A bar that has the full width for the largest of all values, and is red below zero.
-
-    >>> bar(-2, [1, -2, 4], width=6).plain
-    '███'
-    """
+    """It has the full width for the largest of all values, and is red below zero."""
     largest = max(map(abs, values)) or 1
     length = round(width * abs(value) / largest)
     return Text("█" * length, "red" if value < 0 else "green", no_wrap=True)

@@ -92,7 +92,7 @@ BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTA
 
 @dataclass
 class AnswerOptions:
-    """The options of both commands that say what to recommend."""
+    """What to recommend, as both commands are asked."""
 
     exclude: str | None
     exclude_seen: bool
@@ -104,7 +104,7 @@ class AnswerOptions:
     fields: str | None
 
     def rules(self, run: Path, allow: Path | None, deny: Path | None) -> "AnswerRules":
-        """As `Recommender.recommend` takes them; `allow` and `deny` are files of ids."""
+        """The options of `Recommender.recommend`; `allow` and `deny` are files of ids."""
         return {
             "exclude": cast(Any, self.exclude),
             "exclude_seen": self.exclude_seen,
@@ -251,15 +251,15 @@ def score(
         )
     seconds = time.monotonic() - started
     rate = counts["sessions"] / seconds
-    sessions = plural(counts["sessions"], "session")
-    say(f"{sessions} in {seconds:.1f} s, {rate:,.0f} per second.")
+    scored = plural(counts["sessions"], "session")
+    say(f"{scored} in {seconds:.1f} s, {rate:,.0f} per second.")
     notes = []
-    if counts["unknown"]:
-        clicks = plural(counts["unknown"], "click")
-        notes.append(f"Skipped {clicks} on items that the model does not know")
-    if counts["popular"]:
-        sessions = plural(counts["popular"], "session")
-        notes.append(f"{sessions} had no known item and got popular ones")
+    if clicks := counts["unknown"]:
+        skipped = plural(clicks, "click")
+        notes.append(f"Skipped {skipped} on items that the model does not know")
+    if sessions := counts["popular"]:
+        unknown = plural(sessions, "session")
+        notes.append(f"{unknown} had no known item and got popular ones")
     if notes:
         say(f"{'; '.join(notes)}.")
     if counts["empty"]:
@@ -268,7 +268,7 @@ def score(
 
 
 def listed_ids(path: Path | None, run: Path) -> list[str] | None:
-    """The ids of a file that the run knows. The others are reported."""
+    """The ids of a file that the run knows; it warns of the others."""
     if path is None:
         return None
     from posrec.data.vocabulary import FILE, Vocabulary
@@ -321,10 +321,6 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
 
 
 def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
-    """
-    >>> parse_boosts(["brand=own:1.2", "brand=other:0.5"])
-    {'brand': {'own': 1.2, 'other': 0.5}}
-    """
     factors: dict[str, dict[str, float]] = {}
     for text in texts:
         match = BOOST.fullmatch(text)
@@ -338,10 +334,6 @@ def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
 
 
 def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
-    """
-    >>> parse_diversify("0.3"), parse_diversify("brand"), parse_diversify("brand:2")
-    (0.3, 'brand', {'column': 'brand', 'most': 2})
-    """
     if text is None:
         return None
     try:

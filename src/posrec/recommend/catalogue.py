@@ -41,11 +41,13 @@ class Candidates:
 
     @cached_property
     def few(self) -> Columns | None:
-        """The columns of the items, if they are few."""
+        """The columns of the items, or None."""
         if self.mask is None:
             return None
         most = max(FEW, len(self.mask) // FEW)
-        return np.flatnonzero(self.mask) if np.count_nonzero(self.mask) <= most else None
+        return (
+            np.flatnonzero(self.mask) if np.count_nonzero(self.mask) <= most else None
+        )
 
     def and_also(self, other: "Candidates") -> "Candidates":
         if self.mask is None:
@@ -59,7 +61,6 @@ EVERY_ITEM = Candidates()
 
 
 def mask_of(items: int, numbers: list[int]) -> Mask:
-    """[n] whether an item has one of these numbers."""
     mask = np.zeros(items, np.bool_)
     mask[np.array(numbers, np.int64) - 1] = True
     return mask
@@ -136,7 +137,6 @@ class Catalogue:
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
     ) -> "Catalogue":
-        """Recommends only the items of `allow`, unless it is None, and none of `deny`."""
         rules = EVERY_ITEM if allow is None else Candidates(self.mask(allow))
         if deny:
             rules = Candidates(~self.mask(deny)).and_also(rules)
@@ -194,7 +194,7 @@ class Catalogue:
         return {name: self.attributes[name].values for name in names}
 
     def item_bytes(self, names: Sequence[str] | None = None) -> float:
-        """The estimated size of an item in an answer with these columns."""
+        """An estimate for an item in an answer with these columns."""
         size = self.plain_item_bytes
         for name in {*(names or ())}:
             column = self.attributes.columns.get(name)

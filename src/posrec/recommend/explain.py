@@ -28,10 +28,10 @@ def explain(
     device: torch.device,
     id_and_title: Callable[[int], tuple[str, str | None]],
 ) -> list[Explanation]:
-    """The explanations of `items`, which are item numbers.
+    """The explanations of item numbers.
 
-    Each click that the model reads is left out in turn. An earlier click of a longer session then
-    moves in, unless the model reads windows that begin at multiples of its stride.
+    When a click is left out, an earlier click of a longer session moves in, unless the model reads
+    windows that begin at multiples of its stride.
     """
     clicks = session.numbers
     window = (model.config.max_length, model.stride)
@@ -49,29 +49,26 @@ def explain(
             [*clicks[begin:position], *clicks[position + 1 :]]
             for position in range(first, len(clicks))
         ]
-        shorter_batch = SessionBatch.of(shorter).to(device)
+        without = SessionBatch.of(shorter).to(device)
         # [C, I] for the C clicks that are read
-        scores_without, ranks_without = scores_and_ranks(
-            model, shorter_batch, explained
-        )
+        scores_without, ranks_without = scores_and_ranks(model, without, explained)
 
     def effect_of(row: int, column: int) -> ClickEffect:
+        effect = None
+        rank = None
+        if len(clicks) > 1:
+            effect = float(scores[0, column] - scores_without[row, column])
+            rank = int(ranks_without[row, column])
         weights = {name: float(values[row]) for name, values in attention.items()}
-        item, title = id_and_title(clicks[first + row])
-        if len(clicks) == 1:
-            return ClickEffect(item, title, None, None, weights)
-        effect = float(scores[0, column] - scores_without[row, column])
-        rank = int(ranks_without[row, column])
-        return ClickEffect(item, title, effect, rank, weights)
+        item_and_title = id_and_title(clicks[first + row])
+        return ClickEffect(*item_and_title, effect, rank, weights)
 
     explanations = []
     for column, number in enumerate(items):
         score = float(scores[0, column])
-        item, title = id_and_title(number)
         explanation = Explanation(
-            item,
-            title,
-            score=score,
+            *id_and_title(number),
+            score,
             rank=int(ranks[0, column]),
             parts={name: float(values[column]) for name, values in parts.items()},
             clicks=tuple(effect_of(row, column) for row in range(len(clicks) - first)),
@@ -96,8 +93,8 @@ def scores_and_ranks(
 def parts_of(
     model: Model, batch: SessionBatch, items: Tensor
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The parts of the products of `items` by name, and each part's attention to the clicks; empty
-    for most models."""
+    """The parts of the items' products by name, and their attention to the clicks; most models
+    have none."""
     vector_parts = model.vector_parts(batch)
     if not isinstance(model, SessionModel) or not vector_parts:
         return {}, {}

@@ -106,13 +106,11 @@ class Attribute:
         return sum(sizes) / max(1, len(sizes))
 
     def having(self, values: Iterable[Any]) -> Mask:
-        """[n] As `ValueIndex.having`."""
         mask = np.zeros(len(self.values), dtype=np.bool_)
         mask[self.index.having(values)] = True
         return mask
 
     def matching(self, condition: Any) -> Mask:
-        """[n] Whether an item meets the condition."""
         if not isinstance(condition, Mapping):
             return self.having(self.listed(condition))
         if not condition or condition.keys() - {*BOUNDS, "not"}:

@@ -354,9 +354,9 @@ class Plan:
         return Ordered(answer, pinned, frozenset(number for number, _ in chosen))
 
     def within_limit(
-        self, ranking: Ranking, k: int, before: Sequence[tuple[int, float]] = ()
+        self, ranking: Ranking, k: int, before: Ranking | None = None
     ) -> Ranking:
         """The first k items; with a limit, as many of each group as it allows besides `before`."""
         if self.limit is None:
             return ranking[:k]
-        return some_of_each_group(ranking, *self.limit, k, before)
+        return some_of_each_group(ranking, *self.limit, k, before or [])

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -58,7 +59,7 @@ class Recommender:
     """Recommends items for sessions with the model of a run.
 
     Args:
-        run: A run from `posrec.runs.run.load_run`; `Recommender.load` opens a run folder directly.
+        run: A run of `posrec.load_run`; `Recommender.load` opens a run folder directly.
         device: "auto" (a GPU if there is one), "cpu" or "cuda".
         scorer: The same model in another form, such as an OnnxModel, which ranks in place of
             `run.model`. Explanations still come from `run.model`.
@@ -172,7 +173,7 @@ class Recommender:
 
     @cached_property
     def new_items(self) -> Candidates | None:
-        """The items with few training clicks, which `explore` is about; None if there are none."""
+        """The items with few training clicks; None if there are none."""
         is_new = self.popularity < FEW_CLICKS
         return Candidates(is_new) if is_new.any() else None
 
@@ -196,17 +197,12 @@ class Recommender:
 
     def rank(self, requests: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""
-        queries = []
-        ends = []
-        for plan, session in requests:
-            queries += plan.queries(session)
-            ends.append(len(queries))
-        rankings = self.ranker.rank(queries)
+        queries = [plan.queries(session) for plan, session in requests]
+        rankings = iter(self.ranker.rank(list(chain.from_iterable(queries))))
         lists = []
-        start = 0
-        for (plan, session), end in zip(requests, ends, strict=True):
-            lists.append(plan.ordered(session, rankings[start:end], self.ranker.rank))
-            start = end
+        for (plan, session), asked in zip(requests, queries, strict=True):
+            answers = [next(rankings) for _ in asked]
+            lists.append(plan.ordered(session, answers, self.ranker.rank))
         return lists
 
     def recommendation(

@@ -24,7 +24,6 @@ class Session:
     clicks: tuple[str, ...] = ()
 
     def then(self, *clicks: Click) -> "Session":
-        """A new session with these clicks added at the end."""
         return Session(self.clicks + tuple(as_ids(clicks)))
 
     def __iter__(self) -> Iterator[str]:
@@ -48,11 +47,7 @@ class EncodedSession:
 
 
 def as_ids(clicks: Iterable[Any]) -> list[str]:
-    """Raw item ids as text; anything but a list of texts and whole numbers is an InputError.
-
-    >>> as_ids(["sku-1", 42])
-    ['sku-1', '42']
-    """
+    """Raw item ids as text; anything but a list of texts and whole numbers is an InputError."""
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
         raise InputError(f"a session must be a list of item ids, not {clicks!r}")
     # Texts are the usual case, and a call for each of millions takes time.

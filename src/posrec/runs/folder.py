@@ -64,11 +64,11 @@ class Run:
 
     Attributes:
         path: the run folder.
-        load_model: returns the trained model, on the CPU; called at the first use of `model`.
+        load_model: returns the trained model, on the CPU, at the first use of `model`.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
         popularity: [n] training clicks of items 1..n.
-        metrics: the contents of metrics.json: the last evaluation, if there was one.
+        metrics: the contents of metrics.json, if there was an evaluation.
         sha256: the SHA-256 of every file that was read, by its name.
         continuation: the tensors and the note of continuation.safetensors, for a training that
             starts from the run; None for a counting model.
@@ -138,7 +138,6 @@ def read_run(
 
 
 def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
-    """A reader of a finished run's files, and its config."""
     require_folder(path, RUN)
     reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
     content = read_json(path / RUN) if reader is None else reader.json(RUN)

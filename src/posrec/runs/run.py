@@ -65,10 +65,9 @@ def load_run(
 
     Args:
         folder: the run folder.
-        spec: for a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`.
-            The name in config.json is not used: opening a run must not run unknown code.
-        encoding: for an encoding of your own: the function, module or module class, or its name
-            such as `"my_encoding.py:nearness"`.
+        spec: for a model of your own, as in `Recommender.load`. The name in config.json is not
+            used: opening a run must not run unknown code.
+        encoding: for an encoding of your own, likewise.
 
     Returns:
         The run, with its model on the CPU.

@@ -103,7 +103,6 @@ def is_too_large(model: nn.Module) -> bool:
 
 
 def as_onnx(model: Any, run: Run) -> bytes:
-    """torch's export, with the top k, and metadata about the model."""
     onnx = imported("onnx", "ONNX", "serve")
     longest = model.config.max_length
     # At least two sessions and two clicks: torch takes a dimension of size 1 as fixed.

@@ -123,10 +123,8 @@ def missing_export(recommender: Recommender) -> str | None:
 
 
 def try_out(recommender: Recommender) -> None:
-    """Recommend for sessions of many lengths; RunFailed if a score is not finite or items repeat.
-
-    Half of the sessions have items drawn by their training clicks, half any items, one none.
-    """
+    """Rank for sessions of many lengths, of often clicked items, of any items, and of none;
+    RunFailed if a score is not finite or items repeat."""
     draw = np.random.default_rng(0)
     longest = recommender.ranker.max_length
     k = min(20, recommender.items)

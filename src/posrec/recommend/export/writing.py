@@ -25,15 +25,14 @@ from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, Run
 
 
 def can_be_exported(run: Run) -> bool:
-    """Whether the run's model has a network, of the package's own code."""
+    """Whether the run's model is a network of the package's own code."""
     if not isinstance(run.model, SessionModel) or run.config["model"] not in MODELS:
         return False
     return not isinstance(getattr(run.model.config, "encoding", None), OwnEncoding)
 
 
 def add_export(run: Run, progress: Progress) -> None:
-    """The last step of a training: write the export if that is possible. The run is complete
-    without it."""
+    """The last step of a training. The run is complete without it."""
     if not can_be_exported(run):
         return
     started = time.monotonic()

@@ -32,8 +32,6 @@ class SessionRow(NamedTuple):
 
 
 class SessionChunk(NamedTuple):
-    """Consecutive sessions of a file."""
-
     rows: list[SessionRow]
     id_type: pl.DataType  # of a Parquet output
     read: int  # of the `total` bytes, or rows of Parquet, up to the end of the chunk
@@ -41,7 +39,6 @@ class SessionChunk(NamedTuple):
 
 
 def read_chunks(path: Path) -> Iterator[SessionChunk]:
-    """The sessions of a file, at most CHUNK_ROWS at a time; blank lines are left out."""
     return read_parquet(path) if is_parquet(path) else read_lines(path)
 
 

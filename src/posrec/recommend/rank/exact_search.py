@@ -1,8 +1,8 @@
 """An exact search for session vectors that is quicker than scoring every item in full.
 
 It multiplies vectors that are rounded to 8 bits, a quarter of the bytes to read, and scores only
-the best items again in full. How far rounding can move a score is bounded, so the search knows
-whether an item that it skipped could be among the best. If so, it scores that session in full.
+the best items again. The error of rounding is bounded, so the search knows whether an item that it
+skipped could be among the best. If so, it scores that session in full.
 """
 
 import platform
@@ -184,7 +184,7 @@ class ExactSearch(VectorSearch):
         self.table = table
         self.in_full = 0  # sessions that had to be scored in full
         content = rounded_items(table) if rounded is None else rounded
-        # A small catalogue takes a fraction of a millisecond; several cores read a large one faster.
+        # Several cores read a large catalogue faster; a small one takes less than a millisecond.
         threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
         self.rounded = None if content is None else RoundedItems(content, threads)
 

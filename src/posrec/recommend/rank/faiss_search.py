@@ -181,7 +181,6 @@ def build(
 
 
 def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
-    """The columns of each session's best items."""
     counts = [min(BEST, len(table))] * len(sessions)
     results = ExactSearch(table).search(sessions, counts)
     return [set(best.columns.tolist()) for best, _ in results]
@@ -199,7 +198,7 @@ def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> floa
 def likely_sessions(
     run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS
 ) -> Floats:
-    """Vectors of random sessions of one to five items, drawn by their training clicks."""
+    """Vectors of sessions of one to five items, drawn by their training clicks."""
     draw = np.random.default_rng(0)
     longest = encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
@@ -211,7 +210,6 @@ def likely_sessions(
 def write_index(
     run: Run, path: Path, settings: IndexSettings, overwrite: bool = False
 ) -> FaissSearch:
-    """Build the index of a run's items and write it in faiss's file format."""
     from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 
     faiss = import_faiss()

@@ -30,7 +30,7 @@ Ranking = list[tuple[int, float]]  # item numbers and their scores, the best fir
 
 @dataclass(frozen=True)
 class Query:
-    """A session, and which items are asked for."""
+    """The items that are asked for."""
 
     session: EncodedSession
     k: int

@@ -66,10 +66,6 @@ def marginal_relevance(
         (1 - weight) relevance(i)  -  weight max_{j in the list} max(0, cos(i, j))
 
     where relevance is the score, scaled from 1 for the first item to 0 for the last.
-
-    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
-    >>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
-    [0, 2]
     """
     if not len(scores):
         return []
@@ -91,11 +87,7 @@ def marginal_relevance(
 
 
 def some_of_each_group(
-    ranking: Ranking,
-    groups: Columns,
-    most: int,
-    k: int,
-    before: Sequence[tuple[int, float]],
+    ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking
 ) -> Ranking:
     """The first `most` items of each group, k at most, counting those of `before`.
 

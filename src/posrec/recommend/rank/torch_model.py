@@ -51,8 +51,6 @@ def similarity_vectors(run: Run) -> Floats:
 
 
 class TorchEncoder:
-    """`model` is a SessionModel."""
-
     def __init__(self, model: Any) -> None:
         self.model = model
         self.config = model.config

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -50,19 +50,15 @@ ExcludeSeen = Annotated[
 FilterOption = Annotated[
     list[str] | None,
     Option(
-        "--filter",
         help="COLUMN=VALUE,VALUE or COLUMN!=VALUE,VALUE, COLUMN<NUMBER (also <= > >=), or JSON. "
         "Can be repeated.",
     ),
 ]
-Pin = Annotated[
-    list[str] | None, Option("--pin", help="Put this item first. Can be repeated.")
-]
+Pin = Annotated[list[str] | None, Option(help="Put this item first. Can be repeated.")]
 Boost = Annotated[
     list[str] | None,
     Option(
-        "--boost",
-        help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated.",
+        help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated."
     ),
 ]
 Diversify = Annotated[
@@ -94,7 +90,7 @@ BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTA
 class AnswerOptions:
     """What to recommend, as both commands are asked."""
 
-    exclude: str | None
+    exclude: Any
     exclude_seen: bool
     filter: list[str] | None
     pin: list[str] | None
@@ -106,7 +102,7 @@ class AnswerOptions:
     def rules(self, run: Path, allow: Path | None, deny: Path | None) -> "AnswerRules":
         """The options of `Recommender.recommend`; `allow` and `deny` are files of ids."""
         return {
-            "exclude": cast(Any, self.exclude),
+            "exclude": self.exclude,
             "exclude_seen": self.exclude_seen,
             "allow": listed_ids(allow, run),
             "deny": listed_ids(deny, run),

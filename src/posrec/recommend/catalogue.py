@@ -49,7 +49,7 @@ class Candidates:
             np.flatnonzero(self.mask) if np.count_nonzero(self.mask) <= most else None
         )
 
-    def and_also(self, other: "Candidates") -> "Candidates":
+    def __and__(self, other: "Candidates") -> "Candidates":
         if self.mask is None:
             return other
         if other.mask is None:
@@ -129,7 +129,7 @@ class Catalogue:
         # Neither function refers to the catalogue: that would be a reference cycle.
         matching = self.attributes.matching
         self.filters = LatestResults(
-            lambda filter: Candidates(matching(filter)).and_also(rules), items, 1
+            lambda filter: Candidates(matching(filter)) & rules, items, 1
         )
         boosted = partial(items_by_factor, self.attributes)
         self.boosts = LatestResults(boosted, items, MOST_FACTORS)
@@ -139,7 +139,7 @@ class Catalogue:
     ) -> "Catalogue":
         rules = EVERY_ITEM if allow is None else Candidates(self.mask(allow))
         if deny:
-            rules = Candidates(~self.mask(deny)).and_also(rules)
+            rules = Candidates(~self.mask(deny)) & rules
         return Catalogue(self.vocabulary, self.items, self.attributes, rules)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
@@ -179,12 +179,12 @@ class Catalogue:
         """The items that may be recommended, and the numbers of some to leave out of them."""
         candidates = self.filters.get(filter) if filter else self.rules
         if allow is not None:
-            candidates = Candidates(self.mask(allow)).and_also(candidates)
+            candidates = Candidates(self.mask(allow)) & candidates
         denied = self.numbers(deny or ())
         if len(denied) <= FEW_DENIED:
             return candidates, frozenset(denied)
         not_denied = Candidates(~mask_of(self.items, denied))
-        return not_denied.and_also(candidates), frozenset()
+        return not_denied & candidates, frozenset()
 
     def fields(self, names: Sequence[str] | None) -> Fields | None:
         if names is None:

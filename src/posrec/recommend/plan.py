@@ -8,7 +8,7 @@ may be recommended (catalogue.py), then come boosts, diversity, pinned items and
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -92,11 +92,8 @@ def checked_k(k: int | None) -> int:
 
 
 def checked_exclude(exclude: Any) -> Exclude | None:
-    choices = get_args(Exclude)
-    if exclude is not None and exclude not in choices:
-        raise InputError(
-            f"exclude must be one of {', '.join(choices)}, not {shown(exclude)}"
-        )
+    if exclude not in (None, "current", "seen"):
+        raise InputError(f"exclude must be one of current, seen, not {shown(exclude)}")
     return exclude  # type: ignore[no-any-return]
 
 
@@ -175,8 +172,7 @@ class Plan:
         boost = rules.get("boost")
         by_factor = catalogue.boosts.get(boost) if boost else {1.0: EVERY_ITEM}
         self.by_factor = {
-            factor: items.and_also(self.candidates)
-            for factor, items in by_factor.items()
+            factor: items & self.candidates for factor, items in by_factor.items()
         }
         diversify = rules.get("diversify") or 0.0
         self.limit = group_limit(diversify, catalogue.attributes)
@@ -186,7 +182,7 @@ class Plan:
         self.explore = checked_explore(rules.get("explore"))
         self.new_items: Candidates | None = None
         if new_items is not None and self.explore:
-            self.new_items = new_items.and_also(self.candidates)
+            self.new_items = new_items & self.candidates
         self.fields = catalogue.fields(rules.get("fields"))
 
     @property
@@ -204,8 +200,8 @@ class Plan:
         most = min(self.pool, self.catalogue.items)
         queries = self.queries_by_factor(session, most, EVERY_ITEM)
         if self.pinned:
-            mask = mask_of(self.catalogue.items, self.pinned)
-            items = Candidates(mask).and_also(self.candidates)
+            pinned = Candidates(mask_of(self.catalogue.items, self.pinned))
+            items = pinned & self.candidates
             queries.append(self.query(session, len(self.pinned), items))
         if self.new_items is not None:
             items = self.explorable(session, self.new_items)
@@ -217,8 +213,7 @@ class Plan:
     ) -> list[Query]:
         """A factor keeps the order of its items, so a query for each finds its best ones."""
         return [
-            self.query(session, k, items.and_also(among))
-            for items in self.by_factor.values()
+            self.query(session, k, items & among) for items in self.by_factor.values()
         ]
 
     def query(self, session: EncodedSession, k: int, items: Candidates) -> Query:

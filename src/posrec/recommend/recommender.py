@@ -90,14 +90,14 @@ class Recommender:
         self.popularity: Floats = np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
         self.uses_onnx = isinstance(scorer, OnnxModel)
-        self.ranker = self.ranker_of(scorer or self.model, search)
-
-    def ranker_of(self, scorer: Any, search: VectorSearch | None) -> Ranker:
+        scorer = scorer or self.model
+        self.ranker: Ranker
         if search is not None:
-            return SearchRanker(encoder_of(scorer), search, self.popularity)
-        from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
+            self.ranker = SearchRanker(encoder_of(scorer), search, self.popularity)
+        else:
+            from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
 
-        return ScoresRanker(scorer, self.popularity, self.device)
+            self.ranker = ScoresRanker(scorer, self.popularity, self.device)
 
     @cached_property
     def device(self) -> "torch.device":
@@ -291,7 +291,9 @@ class Recommender:
         return results if many else results[0]
 
     @overload
-    def explain(self, session: AnySession, item: Click) -> Explanation: ...  # type: ignore[overload-overlap]
+    def explain(  # type: ignore[overload-overlap]
+        self, session: AnySession, item: Click
+    ) -> Explanation: ...
     @overload
     def explain(
         self, session: AnySession, item: Sequence[Click]

@@ -160,17 +160,17 @@ def add_top(proto: Any, k: int) -> None:
     from onnx import TensorProto, helper
 
     graph = proto.graph
-    whole = TensorProto.INT64
+    int64 = TensorProto.INT64
     value_info = helper.make_tensor_value_info
-    graph.input.append(value_info("k", whole, [1]))
-    graph.initializer.append(helper.make_tensor("k", whole, [1], [k]))
-    graph.initializer.append(helper.make_tensor("one", whole, [], [1]))
+    graph.input.append(value_info("k", int64, [1]))
+    graph.initializer.append(helper.make_tensor("k", int64, [1], [k]))
+    graph.initializer.append(helper.make_tensor("one", int64, [], [1]))
     top = ["top_scores", "top_columns"]
     graph.node.append(helper.make_node("TopK", ["scores", "k"], top, axis=1))
     graph.node.append(helper.make_node("Add", ["top_columns", "one"], ["top_items"]))
     shape = ["batch", "best"]
     graph.output.append(value_info("top_scores", TensorProto.FLOAT, shape))
-    graph.output.append(value_info("top_items", whole, shape))
+    graph.output.append(value_info("top_items", int64, shape))
 
 
 @torch.inference_mode()

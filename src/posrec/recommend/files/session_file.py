@@ -95,9 +95,9 @@ def read_parquet(path: Path) -> Iterator[SessionChunk]:
         )
         for batch in batches:
             # polars keeps to the size only roughly.
-            for part in batch.iter_slices(CHUNK_ROWS):
+            for chunk in batch.iter_slices(CHUNK_ROWS):
                 rows = []
-                for id, session in part.iter_rows():
+                for id, session in chunk.iter_rows():
                     read += 1
                     rows.append(SessionRow(f"{path}, row {read}", id, session))
                 yield SessionChunk(rows, schema.get("id", pl.Int64()), read, total)

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -245,7 +246,11 @@ def score(
             overwrite=overwrite,
             **rules,
         )
-    seconds = time.monotonic() - started
+    summarize(counts, time.monotonic() - started)
+    say(f"The recommendations are in {out}.")
+
+
+def summarize(counts: Counter[str], seconds: float) -> None:
     rate = counts["sessions"] / seconds
     scored = plural(counts["sessions"], "session")
     say(f"{scored} in {seconds:.1f} s, {rate:,.0f} per second.")
@@ -260,7 +265,6 @@ def score(
         say(f"{'; '.join(notes)}.")
     if counts["empty"]:
         say(f"No item was left to recommend for {plural(counts['empty'], 'session')}.")
-    say(f"The recommendations are in {out}.")
 
 
 def listed_ids(path: Path | None, run: Path) -> list[str] | None:

@@ -21,20 +21,17 @@ ITEMS = 50
 def catalogue(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     """It may keep 200 kB."""
     monkeypatch.setattr(module, "RESULTS_BYTES", 200_000)
-    prices = {"price": list(range(ITEMS))}
-    return Catalogue(
-        Vocabulary([f"i{number}" for number in range(ITEMS)], prices), ITEMS
-    )
+    ids = [f"i{number}" for number in range(ITEMS)]
+    return Catalogue(Vocabulary(ids, {"price": list(range(ITEMS))}), ITEMS)
 
 
 def ask(catalogue: Catalogue, kind: str, values: dict[str, float]) -> Candidates:
-    """Ask for a filter or a boost by these prices; one of the groups of items that the plan uses."""
-    rules: dict[str, Any] = (
-        {"filter": {"price": [*values]}}
-        if kind == "filter"
-        else {"boost": {"price": values}}
-    )
-    return Plan(catalogue, None, **rules).groups[0][1]
+    """The items of the first factor of a plan with a filter or a boost by these prices."""
+    if kind == "filter":
+        plan = Plan(catalogue, None, filter={"price": [*values]})
+    else:
+        plan = Plan(catalogue, None, boost={"price": values})
+    return next(iter(plan.by_factor.values()))
 
 
 @pytest.mark.parametrize("kind", ["filter", "boost"])
@@ -48,12 +45,11 @@ def test_the_latest_are_kept_within_the_bytes_and_long_ones_are_computed_every_t
     tracemalloc.start()
     for number in range(300):
         ask(catalogue, kind, {f"{number} {'x' * 5000}": 3.0, str(number % ITEMS): 3.0})
-        assert (
-            ask(catalogue, kind, short) is first
-        )  # it was used, so others are dropped before it
-    kept, _ = tracemalloc.get_traced_memory()
+        # It was used, so others are dropped before it.
+        assert ask(catalogue, kind, short) is first
+    size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 110_000
+    assert size < 110_000
     computed = ask(catalogue, kind, long)
     assert computed.mask is not None
     assert computed.mask.tolist() == first.mask.tolist()  # type: ignore[union-attr]

@@ -22,6 +22,7 @@ from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run
 from tests.helpers import assert_alike, items_of
+from tests.recommend.test_recommender import scored
 
 COLUMNS = {
     "title": ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"],
@@ -32,16 +33,12 @@ COLUMNS = {
 
 @pytest.fixture
 def shop(shop_run: Run) -> Recommender:
-    return Recommender(
-        replace(shop_run, vocabulary=Vocabulary(list("abcdef"), COLUMNS)), "cpu"
-    )
-
-
-def scored(answer: Any) -> list[tuple[str, float]]:
-    return [(one.item, one.score) for one in answer]
+    vocabulary = Vocabulary(list("abcdef"), COLUMNS)
+    return Recommender(replace(shop_run, vocabulary=vocabulary), "cpu")
 
 
 # Scores of the session a, b: 2 4 11 0.5 4. Popular: b 9, d 7, e 5, a 3, c 1.
+AB = ["a", "b"]
 
 
 def test_an_option_that_does_not_exist(shop: Recommender) -> None:
@@ -50,72 +47,50 @@ def test_an_option_that_does_not_exist(shop: Recommender) -> None:
 
 
 def test_filters_and_fields(shop: Recommender) -> None:
-    answer = shop.recommend(
-        ["a", "b"], k=1, filter={"category": "shoes"}, fields=["price", "category"]
-    )
-    assert answer[0].fields == {"price": 35, "category": "shoes"}
+    shoes = {"category": "shoes"}
+    answer = shop.recommend(AB, k=1, filter=shoes, fields=["price", "category"])
+    fields = {"price": 35, "category": "shoes"}
+    assert answer[0].fields == fields
     assert answer.as_json()["items"] == [
-        {
-            "item": "c",
-            "score": 11.0,
-            "title": "Clogs",
-            "fields": {"price": 35, "category": "shoes"},
-        }
+        {"item": "c", "score": 11.0, "title": "Clogs", "fields": fields}
     ]
-    assert scored(shop.recommend([], filter={"category": "kitchen"})) == [
-        ("d", 7.0),
-        ("e", 5.0),
-    ]  # f is not known
+    kitchen = {"category": "kitchen"}
+    popular = scored(shop.recommend([], filter=kitchen))
+    assert popular == [("d", 7.0), ("e", 5.0)]  # f is not known
     assert scored(shop.recommend(["a"], filter={"category": "hats"})) == []
-    assert scored(
-        shop.recommend(
-            ["a", "b"], filter={"category": "kitchen"}, deny=["e"], allow=["e", "d"]
-        )
-    ) == [("d", 0.5)]
+    answer = shop.recommend(AB, filter=kitchen, deny=["e"], allow=["e", "d"])
+    assert scored(answer) == [("d", 0.5)]
     with pytest.raises(InputError, match="no column 'colour'"):
         shop.recommend(["a"], fields=["colour"])
     with pytest.raises(InputError, match="fields must be a list"):
         shop.recommend(["a"], fields="price")
 
 
-def test_pinned_items_come_first_where_they_may(shop: Recommender) -> None:
-    answer = shop.recommend(["a", "b"], k=3, pin=["d", "nonsense", "a", "d"])
+def test_pinned_items_come_first_if_they_may_be_recommended(shop: Recommender) -> None:
+    answer = shop.recommend(AB, k=3, pin=["d", "nonsense", "a", "d"])
     assert scored(answer) == [("d", 0.5), ("a", 2.0), ("c", 11.0)]
-    assert [one.pinned for one in answer] == [True, True, False]
+    assert [item.pinned for item in answer] == [True, True, False]
     assert "pinned" not in answer[2].as_json()
-    assert scored(shop.recommend(["a", "b"], k=2, pin=["d", "c", "a"])) == [
-        ("d", 0.5),
-        ("c", 11.0),
+    answer = shop.recommend(AB, k=2, pin=["d", "c", "a"])
+    assert scored(answer) == [("d", 0.5), ("c", 11.0)]
+    forbidden: list[dict[str, Any]] = [
+        {"pin": ["d"], "deny": ["d"]},
+        {"pin": ["d"], "filter": {"category": "shoes"}},
+        {"pin": ["a"], "exclude_seen": True},
     ]
-    assert scored(shop.recommend(["a", "b"], k=1, pin=["d"], deny=["d"])) == [
-        ("c", 11.0)
-    ]
-    assert scored(
-        shop.recommend(["a", "b"], k=1, pin=["d"], filter={"category": "shoes"})
-    ) == [("c", 11.0)]
-    assert scored(shop.recommend(["a", "b"], k=1, pin=["a"], exclude_seen=True)) == [
-        ("c", 11.0)
-    ]
+    for rules in forbidden:
+        assert scored(shop.recommend(AB, k=1, **rules)) == [("c", 11.0)]
 
 
 def test_boosts_multiply_the_scores_of_counting_models_and_popular_items(
     shop: Recommender,
 ) -> None:
-    answer = shop.recommend(
-        ["a", "b"], boost={"category": {"clothes": 3, "kitchen": 0.5}}
-    )
-    assert sorted(scored(answer)) == [
-        ("a", 6.0),
-        ("b", 12.0),
-        ("c", 11.0),
-        ("d", 0.25),
-        ("e", 2.0),
-    ]
-    assert items_of(answer) == ["b", "c", "a", "e", "d"]
-    both = shop.recommend(
-        [], k=2, boost={"category": {"kitchen": 2}, "price": {"12.5": 2}}
-    )
-    assert scored(both) == [("e", 20.0), ("d", 14.0)]
+    answer = shop.recommend(AB, boost={"category": {"clothes": 3, "kitchen": 0.5}})
+    expected = [("b", 12.0), ("c", 11.0), ("a", 6.0), ("e", 2.0), ("d", 0.25)]
+    assert scored(answer) == expected
+    boost = {"category": {"kitchen": 2}, "price": {"12.5": 2}}
+    answer = shop.recommend([], k=2, boost=boost)
+    assert scored(answer) == [("e", 20.0), ("d", 14.0)]
     for factor in (0, -1, True, "1", math.nan, 1001):
         with pytest.raises(InputError, match=r"must be between 0.001 and 1000"):
             shop.recommend(["a"], boost={"category": {"clothes": factor}})
@@ -126,27 +101,20 @@ def test_boosts_multiply_the_scores_of_counting_models_and_popular_items(
 
 
 def test_at_most_some_items_of_each_group(shop: Recommender) -> None:
-    def of(most: int, **more: Any) -> str:
-        return "".join(
-            one.item
-            for one in shop.recommend(
-                [], diversify={"column": "category", "most": most}, **more
-            )
-        )
+    def recommended(most: int, **rules: Any) -> str:
+        limit = {"column": "category", "most": most}
+        return "".join(items_of(shop.recommend([], diversify=limit, **rules)))
 
-    assert (of(1), of(2), of(2, k=3)) == ("bdc", "bdeac", "bde")
-    assert of(1, k=4, pin=["e"]) == "ebdc"  # a pinned item does not count
+    assert recommended(1) == "bdc"
+    assert recommended(2) == "bdeac"
+    assert recommended(2, k=3) == "bde"
+    assert recommended(1, k=4, pin=["e"]) == "ebdc"  # a pinned item does not count
     assert items_of(shop.recommend([], diversify="category")) == ["b", "d", "c"]
     with pytest.raises(InputError, match="no item vectors to diversify by"):
         shop.recommend(["a"], diversify=0.5)
-    for wrong in (
-        1.5,
-        True,
-        [0.5],
-        {"most": 2},
-        {"column": "category"},
-        {"column": "category", "most": 0},
-    ):
+    no_column = {"most": 2}
+    no_number = {"column": "category"}
+    for wrong in (1.5, True, [0.5], no_column, no_number, {**no_number, "most": 0}):
         with pytest.raises(InputError, match="diversify must be"):
             shop.recommend(["a"], diversify=wrong)  # type: ignore[call-overload]
     with pytest.raises(InputError, match="no column 'brand'"):
@@ -154,33 +122,16 @@ def test_at_most_some_items_of_each_group(shop: Recommender) -> None:
 
 
 def test_the_current_item_or_all_seen_ones_are_left_out(shop: Recommender) -> None:
-    assert scored(shop.recommend(["a", "b"], k=2, exclude="current")) == [
-        ("c", 11.0),
-        ("e", 4.0),
-    ]
-    assert {one.item for one in shop.recommend(["a", "b"], exclude="current")} == {
-        "c",
-        "e",
-        "a",
-        "d",
-    }
-    assert {one.item for one in shop.recommend(["a", "b"], exclude="seen")} == {
-        "c",
-        "e",
-        "d",
-    }
-    assert shop.recommend(
-        ["a", "b"], exclude_seen=True, exclude="current"
-    ) == shop.recommend(["a", "b"], exclude="seen")
+    def left(session: list[str], **rules: Any) -> str:
+        return "".join(sorted(items_of(shop.recommend(session, **rules))))
+
+    assert left(AB, exclude="current") == "acde"
+    assert left(AB, exclude="seen") == "cde"
+    assert left(AB, exclude_seen=True, exclude="current") == "cde"
     # The current item is one that the model does not know, so there is nothing to leave out.
-    assert {
-        one.item for one in shop.recommend(["a", "b", "x"], exclude="current")
-    } == set("abcde")
-    assert len(shop.recommend([], exclude="current")) == 5
-    assert items_of(shop.recommend(["a", "b"], k=2, exclude="current", pin=["b"])) == [
-        "c",
-        "e",
-    ]
+    assert left(["a", "b", "x"], exclude="current") == "abcde"
+    assert left([], exclude="current") == "abcde"
+    assert left(AB, k=2, exclude="current", pin=["b"]) == "ce"
     with pytest.raises(InputError, match="not 'last'"):
         shop.recommend(["a"], exclude="last")  # type: ignore[call-overload]
 
@@ -188,9 +139,8 @@ def test_the_current_item_or_all_seen_ones_are_left_out(shop: Recommender) -> No
 def test_rules_hold_for_every_request_and_can_change(shop: Recommender) -> None:
     kitchen = {"category": "kitchen"}
     assert len(shop.recommend([], filter=kitchen)) == 2
-    shop.catalogue = shop.catalogue.with_rules(
-        allow=["b", "d", "c", "nonsense"], deny=["c"]
-    )
+    allowed = ["b", "d", "c", "nonsense"]
+    shop.catalogue = shop.catalogue.with_rules(allowed, deny=["c"])
     assert items_of(shop.recommend([])) == ["b", "d"]
     assert items_of(shop.recommend([], filter=kitchen)) == ["d"]
     assert items_of(shop.recommend(["a"], pin=["c"], allow=["c", "d"])) == ["d"]
@@ -205,20 +155,17 @@ DRAW = np.random.default_rng(3)
 CATALOGUE = Vocabulary(
     [f"i{n}" for n in range(ITEMS)],
     {
-        "size": [int(one) for one in DRAW.integers(0, 100, ITEMS)],
-        "brand": [f"b{one}" for one in DRAW.integers(0, 3, ITEMS)],
+        "size": DRAW.integers(0, 100, ITEMS).tolist(),
+        "brand": [f"b{number}" for number in DRAW.integers(0, 3, ITEMS)],
         "shelf": [None if n % 7 else f"s{n % 5}" for n in range(ITEMS)],
     },
 )
 SESSIONS = [["i1", "i2"], ["i70", "i5", "i70"], ["i8000"]]
-WANTED: list[dict[str, Any]] = [
+MIXED_FILTER = {"size": {"max": 70}, "brand": ["b0", "b1"]}
+RULES: list[dict[str, Any]] = [
     {},
     {"filter": {"size": 7}},
-    {
-        "filter": {"size": {"max": 70}, "brand": ["b0", "b1"]},
-        "exclude_seen": True,
-        "deny": ["i5", "i9"],
-    },
+    {"filter": MIXED_FILTER, "exclude_seen": True, "deny": ["i5", "i9"]},
     {"deny": [f"i{n}" for n in range(0, ITEMS, 2)]},
     {"boost": {"brand": {"b1": 1.5, "b2": 0.25}}, "filter": {"size": {"min": 20}}},
     {"filter": {"shelf": {"not": None}}, "pin": ["i4", "i7", "i1400"]},
@@ -234,75 +181,64 @@ WANTED: list[dict[str, Any]] = [
 ]
 
 
-def run_of(model: str) -> Run:
+def run_of(name: str) -> Run:
     torch.manual_seed(5)
-    small: Any = (
-        PosRec(ITEMS, PosRecConfig(d=8))
-        if model == "posrec"
-        else PosRecPlus(ITEMS, PosRecPlusConfig(d=8))
-    )
-    return Run(
-        Path("run"),
-        small.eval,
-        CATALOGUE,
-        {"model": model, "items": ITEMS},
-        torch.arange(ITEMS),
-    )
+    model: PosRec | PosRecPlus
+    if name == "posrec":
+        model = PosRec(ITEMS, PosRecConfig(d=8))
+    else:
+        model = PosRecPlus(ITEMS, PosRecPlusConfig(d=8))
+    config = {"model": name, "items": ITEMS}
+    return Run(Path("run"), model.eval, CATALOGUE, config, torch.arange(ITEMS))
 
 
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
 @pytest.mark.parametrize(
-    "wanted", WANTED, ids=[", ".join(one) or "none" for one in WANTED]
+    "rules", RULES, ids=[", ".join(rules) or "none" for rules in RULES]
 )
 def test_every_way_of_ranking_finds_the_same_items(
-    model: str, wanted: dict[str, Any]
+    model: str, rules: dict[str, Any]
 ) -> None:
     run = run_of(model)
     by_scores = Recommender(run, "cpu")
     by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
-    expected = by_scores.recommend(SESSIONS, **wanted)
-    assert [len(answer) for answer in expected] == [wanted.get("k", 20)] * len(SESSIONS)
+    expected = by_scores.recommend(SESSIONS, **rules)
+    assert all(len(answer) == rules.get("k", 20) for answer in expected)
     # posrec-plus: the sum over all items is taken from rounded products, of vectors with only 8
     # numbers.
     close = 1e-4 if model == "posrec" else 0.05
-    assert_alike(expected, by_search.recommend(SESSIONS, **wanted), close)
+    assert_alike(expected, by_search.recommend(SESSIONS, **rules), close)
 
 
-def test_a_filtered_faiss_search_finds_k_items_where_there_are_k() -> None:
+def test_a_filtered_faiss_search_finds_k_items_if_there_are_k() -> None:
     pytest.importorskip("faiss")
     run = run_of("posrec")
     table = item_table(run)
     index, _ = build(table, table[:64], IndexSettings("faiss", lists=64, probes=1))
     rec = Recommender(run, "cpu", search=FaissSearch(table, index))
     exact = Recommender(run, "cpu")
-    for share, k in ((99, 20), (50, 20), (20, 500), (1, 50)):
-        wanted = {"size": {"max": share}}
-        answer = rec.recommend(["i1", "i2"], k=k, filter=wanted, fields=["size"])
+    for most, k in ((99, 20), (50, 20), (20, 500), (1, 50)):
+        up_to = {"size": {"max": most}}
+        answer = rec.recommend(["i1", "i2"], k=k, filter=up_to, fields=["size"])
         assert len(answer) == k
-        assert all(
-            one.fields is not None and one.fields["size"] <= share for one in answer
-        )
+        assert all(item.fields and item.fields["size"] <= most for item in answer)
     answer = rec.recommend(["i1", "i2"], k=50, exclude="seen")
     assert (len(answer), "i2" in items_of(answer)) == (50, False)
     small = {"size": [1, 2]}  # few enough to be scored one by one
-    assert items_of(rec.recommend(["i1"], filter=small)) == [
-        one.item for one in exact.recommend(["i1"], filter=small)
-    ]
+    expected = items_of(exact.recommend(["i1"], filter=small))
+    assert items_of(rec.recommend(["i1"], filter=small)) == expected
 
 
 def test_boosts_add_the_logarithm_for_trained_models() -> None:
     rec = Recommender(run_of("posrec-plus"), "cpu")
-    plain = {one.item: one.score for one in rec.recommend(["i1", "i2"], k=ITEMS)}
-    answer = rec.recommend(
-        ["i1", "i2"], k=ITEMS, boost={"brand": {"b1": 1.5}}, fields=["brand"]
-    )
-    for one in answer:
-        assert one.fields is not None
-        gain = math.log(1.5) if one.fields["brand"] == "b1" else 0.0
-        assert one.score == pytest.approx(plain[one.item] + gain, abs=1e-4)
-    assert [one.score for one in answer] == sorted(
-        (one.score for one in answer), reverse=True
-    )
+    plain = dict(scored(rec.recommend(["i1", "i2"], k=ITEMS)))
+    boost = {"brand": {"b1": 1.5}}
+    answer = rec.recommend(["i1", "i2"], k=ITEMS, boost=boost, fields=["brand"])
+    for item in answer:
+        gain = math.log(1.5) if item.fields == {"brand": "b1"} else 0.0
+        assert item.score == pytest.approx(plain[item.item] + gain, abs=1e-4)
+    scores = [item.score for item in answer]
+    assert scores == sorted(scores, reverse=True)
 
 
 def test_marginal_relevance_against_a_slow_restatement() -> None:
@@ -313,14 +249,12 @@ def test_marginal_relevance_against_a_slow_restatement() -> None:
     for weight in (0.0, 0.3, 0.7, 1.0):
         chosen: list[int] = []
         for _ in range(10):
-            gains = {
-                place: (1 - weight) * relevance[place]
-                - weight
-                * max([0.0, *(float(units[place] @ units[other]) for other in chosen)])
-                for place in range(30)
-                if place not in chosen
-            }
-            chosen.append(max(gains, key=lambda place: gains[place]))
+            gains = {}
+            for position in set(range(30)) - set(chosen):
+                cosines = [float(units[position] @ units[other]) for other in chosen]
+                nearest = max([0.0, *cosines])
+                gains[position] = (1 - weight) * relevance[position] - weight * nearest
+            chosen.append(max(gains, key=lambda position: gains[position]))
         assert marginal_relevance(scores, vectors, weight, 10) == chosen
     assert marginal_relevance(scores, vectors, 0.0, 10) == list(range(10))
     assert marginal_relevance(scores[:0], vectors[:0], 0.5, 10) == []
@@ -330,55 +264,42 @@ def test_items_after_the_first_thousand_of_a_long_diverse_list_keep_their_order(
     None
 ):
     rec = Recommender(run_of("posrec"), "cpu")
-    plain, diverse = (
-        items_of(rec.recommend(["i1"], k=1200, diversify=weight))
-        for weight in (None, 0.5)
-    )
-    assert (
-        len(set(diverse)),
-        diverse[:1000] != plain[:1000],
-        diverse[1000:] == plain[1000:],
-    ) == (1200, True, True)
+    plain = items_of(rec.recommend(["i1"], k=1200))
+    diverse = items_of(rec.recommend(["i1"], k=1200, diversify=0.5))
+    assert len(set(diverse)) == 1200
+    assert diverse[:1000] != plain[:1000]
+    assert diverse[1000:] == plain[1000:]
 
 
 def test_groups_that_are_far_down_the_list_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All good items are of one group, then all of the next: the rest is searched for without the
-    groups found."""
+    groups that are full."""
     monkeypatch.setattr(plan, "LARGEST_GROUP_POOL", 40)
     rec = Recommender(run_of("posrec"), "cpu")
     order = items_of(rec.recommend(["i1", "i2"], k=ITEMS))
     step = ITEMS // 6
-    groups = {item: min(place // step, 5) for place, item in enumerate(order)}
-    rec = Recommender(
-        replace(
-            rec.run,
-            vocabulary=Vocabulary(
-                CATALOGUE.ids, {"group": [groups[one] for one in CATALOGUE.ids]}
-            ),
-        ),
-        "cpu",
-    )
+    groups = {item: min(rank // step, 5) for rank, item in enumerate(order)}
+    columns = {"group": [groups[item] for item in CATALOGUE.ids]}
+    run = replace(rec.run, vocabulary=Vocabulary(CATALOGUE.ids, columns))
+    rec = Recommender(run, "cpu")
     answer = rec.recommend(["i1", "i2"], k=5, diversify="group", pin=[order[7]])
-    assert items_of(answer) == [order[7], *(order[step * group] for group in range(4))]
+    assert items_of(answer) == [order[7], *order[: 4 * step : step]]
     answer = rec.recommend(["i1", "i2"], k=50, diversify="group")
-    assert items_of(answer) == [order[step * group] for group in range(6)]
+    assert items_of(answer) == order[::step]
     answer = rec.recommend(["i1", "i2"], k=50, diversify={"column": "group", "most": 3})
-    assert items_of(answer) == [
-        order[step * group + place] for group in range(6) for place in range(3)
-    ]
+    expected = [order[step * group + rank] for group in range(6) for rank in range(3)]
+    assert items_of(answer) == expected
 
 
 def test_similar_items_by_filter() -> None:
     rec = Recommender(run_of("posrec"), "cpu")
     plain = rec.similar_items("i3", k=ITEMS, fields=["size"])
     assert len(plain) == ITEMS - 1
-    kept = [
-        one.item for one in plain if one.fields is not None and one.fields["size"] <= 20
-    ]
-    found = rec.similar_items("i3", k=10, filter={"size": {"max": 20}}, deny=[kept[0]])
-    assert items_of(found) == kept[1:11]
+    small = [item.item for item in plain if item.fields and item.fields["size"] <= 20]
+    filtered = rec.similar_items("i3", 10, filter={"size": {"max": 20}}, deny=small[:1])
+    assert items_of(filtered) == small[1:11]
 
 
 # New items: those with fewer than five training clicks.
@@ -393,30 +314,24 @@ def explorer() -> Recommender:
 
 
 def explored(answer: Any) -> list[str]:
-    return [one.item for one in answer if one.explored]
+    return [item.item for item in answer if item.explored]
 
 
 def test_new_items_get_their_share_of_places(explorer: Recommender) -> None:
-    plain = explorer.recommend(["i70", "i80"], k=20)
-    answer = explorer.recommend(["i70", "i80"], k=20, explore=0.1)
+    session = ["i70", "i80"]
+    plain = items_of(explorer.recommend(session, k=20))
+    answer = explorer.recommend(session, k=20, explore=0.1)
     assert (len(explored(answer)), len(answer)) == (2, 20)
-    assert set(explored(answer)) < set(NEW) - {one.item for one in plain}
-    assert [one.item for one in answer if not one.explored] == items_of(plain)[:18]
+    assert set(explored(answer)) < set(NEW) - set(plain)
+    assert [item.item for item in answer if not item.explored] == plain[:18]
     assert not answer[0].explored
-    assert answer == explorer.recommend(
-        ["i70", "i80"], k=20, explore=0.1
-    )  # the same session, the same list
-    by_score = {
-        one.item: one.score for one in explorer.recommend(["i70", "i80"], allow=NEW)
-    }
-    assert all(
-        one.score == pytest.approx(by_score[one.item], abs=1e-4)
-        for one in answer
-        if one.explored
-    )
-    assert [one.as_json().get("explored", False) for one in answer] == [
-        one.explored for one in answer
-    ]
+    # The same session has the same list.
+    assert answer == explorer.recommend(session, k=20, explore=0.1)
+    scores = dict(scored(explorer.recommend(session, allow=NEW)))
+    for item in answer:
+        assert item.as_json().get("explored", False) == item.explored
+        if item.explored:
+            assert item.score == pytest.approx(scores[item.item], abs=1e-4)
 
 
 def test_all_new_items_get_their_turn_and_the_best_more_often(
@@ -428,71 +343,45 @@ def test_all_new_items_get_their_turn_and_the_best_more_often(
     assert 140 < len(turns) < 260  # half a place of each list
     assert set(turns) == set(NEW)
     best = explorer.recommend(sessions, k=1, allow=NEW)
-    firsts = sum(
-        explored(answer) == [one[0].item]
-        for answer, one in zip(answers, best, strict=True)
-    )
+    pairs = zip(answers, best, strict=True)
+    firsts = sum(explored(answer) == items_of(first) for answer, first in pairs)
     assert 0.33 < firsts / len(turns) < 0.55  # 1 / (1 + 1/2 + 1/3 + 1/4 + 1/5) = 0.44
-    assert (
-        len(
-            {
-                [one.explored for one in answer].index(True)
-                for answer in answers
-                if explored(answer)
-            }
-        )
-        == 9
-    )
+    marks = [[item.explored for item in answer] for answer in answers]
+    assert len({mark.index(True) for mark in marks if any(mark)}) == 9
 
 
 def test_visitors_without_a_session_see_all_new_items_too(
     explorer: Recommender,
 ) -> None:
-    turns = [
-        item
-        for _ in range(60)
-        for item in explored(explorer.recommend([], k=4, explore=0.5))
-    ]
-    assert set(turns) == set(NEW)
+    answers = [explorer.recommend([], k=4, explore=0.5) for _ in range(60)]
+    assert {item for answer in answers for item in explored(answer)} == set(NEW)
 
 
 def test_other_rules_hold_for_new_items(explorer: Recommender) -> None:
-    wanted = {"k": 8, "explore": 0.5}
-    assert set(
-        explored(explorer.recommend(["i1"], **wanted, exclude="current", deny=["i0"]))
-    ) == {"i2", "i3", "i4"}
-    answer = explorer.recommend(["i70"], **wanted, pin=["i3", "i99"])
+    def new_items(session: str, k: int = 8, **rules: Any) -> list[str]:
+        return explored(explorer.recommend([session], k, explore=0.5, **rules))
+
+    current = new_items("i1", exclude="current", deny=["i0"])
+    assert set(current) == {"i2", "i3", "i4"}
+    answer = explorer.recommend(["i70"], k=8, explore=0.5, pin=["i3", "i99"])
     assert items_of(answer)[:2] == ["i3", "i99"]
     assert "i3" not in explored(answer)
-    assert explored(explorer.recommend(["i70"], **wanted, filter={"size": -1})) == []
-    assert (
-        sorted(explored(explorer.recommend(["i70"], **wanted, allow=NEW))) == []
-    )  # they are in the list anyway
-    assert (
-        explored(explorer.recommend(["i70"], k=1, explore=0.5)) == []
-    )  # never the first
-    assert (
-        explored(explorer.recommend(["i70"], k=2, pin=["i98", "i99"], explore=0.5))
-        == []
-    )
+    assert new_items("i70", filter={"size": -1}) == []
+    assert new_items("i70", allow=NEW) == []  # they are in the list anyway
+    assert new_items("i70", k=1) == []  # never the first
+    assert new_items("i70", k=2, pin=["i98", "i99"]) == []
+    limit = {"column": "brand", "most": 2}
     limited = explorer.recommend(
-        ["i70"],
-        k=8,
-        explore=0.5,
-        diversify={"column": "brand", "most": 2},
-        fields=["brand"],
+        ["i70"], k=8, explore=0.5, diversify=limit, fields=["brand"]
     )
-    brands = [one.fields["brand"] for one in limited if one.fields is not None]
+    brands = [item.fields["brand"] for item in limited if item.fields]
     assert max(brands.count(brand) for brand in brands) <= 2
 
 
 def test_a_run_without_new_items_answers_as_ever(shop: Recommender) -> None:
-    known = Recommender(
-        replace(shop.run, popularity=torch.tensor([30, 90, 10, 70, 50])), "cpu"
-    )
-    assert known.recommend(["a", "b"], explore=0.5) == known.recommend(["a", "b"])
+    clicks = torch.tensor([30, 90, 10, 70, 50])
+    known = Recommender(replace(shop.run, popularity=clicks), "cpu")
+    assert known.recommend(AB, explore=0.5) == known.recommend(AB)
     for wrong in (0.6, -0.1, True, "0.1"):
-        with pytest.raises(
-            InputError, match=r"explore must be a number from 0 to 0.5, not"
-        ):
+        with pytest.raises(InputError, match=r"explore must be a number from 0 to 0.5"):
             shop.recommend(["a"], explore=wrong)  # type: ignore[call-overload]

@@ -1,5 +1,6 @@
 """The commands and the Python of docs/recommending.md run, on a small run with their ids."""
 
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -29,24 +30,13 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = sorted(set(re.findall(r"\b[A-Z]{3}\d-[A-Z]{3}-\d\b", PAGE)))
     run = load_run(trained)
     ids = [*items, *run.vocabulary.ids[len(items) :]]
-    vocabulary = Vocabulary(
-        ids,
-        {
-            "category": [
-                "Tents" if item.startswith("TEN") else "Sandals" for item in ids
-            ]
-        },
-    )
-    save_run(
-        replace(run, vocabulary=vocabulary),
-        folder / "posrec-demo" / "comparison" / "posrec",
-    )
+    categories = ["Tents" if item.startswith("TEN") else "Sandals" for item in ids]
+    run = replace(run, vocabulary=Vocabulary(ids, {"category": categories}))
+    save_run(run, folder / "posrec-demo" / "comparison" / "posrec")
     for name in ("sold-out.txt", "in-stock.txt"):
         write_lines(folder / name, items[:2])
-    write_lines(
-        folder / "sessions.jsonl",
-        [f'["{items[0]}", "{items[1]}"]', f'{{"session": ["{items[2]}"], "id": 3}}'],
-    )
+    lines = [json.dumps(items[:2]), json.dumps({"session": [items[2]], "id": 3})]
+    write_lines(folder / "sessions.jsonl", lines)
     pl.DataFrame({"session": [items]}).write_parquet(folder / "sessions.parquet")
     return folder
 
@@ -56,9 +46,8 @@ def test_every_command_and_every_line_of_python_runs(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(
-        onnx_model, "as_onnx", lambda model, run: exported.read_bytes()
-    )  # saves a second export
+    # Saves a second export.
+    monkeypatch.setattr(onnx_model, "as_onnx", lambda *_: exported.read_bytes())
     shown = [line for block in blocks("sh") for line in block.splitlines()]
     assert len(shown) == 19
     for line in shown:

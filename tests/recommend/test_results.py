@@ -13,28 +13,20 @@ from posrec.recommend.results import Recommendation, Recommendations
 def test_short_texts(small: PreparedDataset, trained: Path) -> None:
     assert f"{len(small.train):,} training samples" in repr(small)
     assert repr(small.train.part(0, 1)).startswith("SessionDataset(1 session, ")
-    assert (
-        repr(posrec.Vocabulary(["a"], {"title": ["A"]}))
-        == "Vocabulary(1 item with title)"
-    )
+    vocabulary = posrec.Vocabulary(["a"], {"title": ["A"]})
+    assert repr(vocabulary) == "Vocabulary(1 item with title)"
     recommender = posrec.Recommender.load(trained, "cpu")
     assert repr(recommender) == "Recommender(posrec, 30 items, cpu)"
     assert repr(recommender.run) == f"Run({str(trained)!r}: posrec, 30 items)"
 
 
 def test_recommendations_are_shown_and_become_a_frame() -> None:
-    items = tuple(
-        Recommendation(item, score)
-        for item, score in (("a", 2.0), ("b", 1.5), ("c", 1.0), ("d", 0.5))
-    )
-    assert (
-        repr(Recommendations(items, unknown=("x",)))
-        == "Recommendations(4 items: a 2, b 1.5, c 1, ...; 1 unknown)"
-    )
-    assert (
-        repr(Recommendations(items[:1], popular=True))
-        == "Recommendations(1 item: a 2; popular)"
-    )
+    scores = {"a": 2.0, "b": 1.5, "c": 1.0, "d": 0.5}
+    items = tuple(Recommendation(item, score) for item, score in scores.items())
+    text = repr(Recommendations(items, unknown=("x",)))
+    assert text == "Recommendations(4 items: a 2, b 1.5, c 1, ...; 1 unknown)"
+    text = repr(Recommendations(items[:1], popular=True))
+    assert text == "Recommendations(1 item: a 2; popular)"
     frame = Recommendations(items[:2]).to_frame()
     assert frame.rows() == [(1, "a", 2.0, None), (2, "b", 1.5, None)]
     assert frame.columns == ["rank", "item", "score", "title"]
@@ -46,8 +38,9 @@ def test_evaluate_gives_the_metrics_of_the_run_and_writes_nothing(
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.iterdir()}
     recommender = posrec.Recommender.load(trained, "cpu")
-    found = posrec.evaluate(recommender, small, SilentProgress())
-    assert found.as_json() == pytest.approx(recommender.run.metrics)
+    evaluation = posrec.evaluate(recommender, small, SilentProgress())
+    assert evaluation.as_json() == pytest.approx(recommender.run.metrics)
     assert {path: path.stat().st_mtime_ns for path in trained.iterdir()} == before
-    assert found.to_frame().row(0, named=True) == found.as_json()
-    assert f"recall@20 {100 * found.metrics['recall@20']:.2f} %" in repr(found)
+    assert evaluation.to_frame().row(0, named=True) == evaluation.as_json()
+    recall = evaluation.metrics["recall@20"]
+    assert f"recall@20 {100 * recall:.2f} %" in repr(evaluation)

@@ -1,5 +1,4 @@
-"""Opening a run folder: the clicks of its items are always there, and it is never read while files
-are replaced."""
+"""Opening a run folder: it has the clicks of its items, and files that belong together."""
 
 import shutil
 from collections.abc import Callable
@@ -27,10 +26,7 @@ def run(trained_with_export: Path, tmp_path: Path) -> Path:
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "absent": (Path.unlink, "is not listed"),
     "not numpy": (lambda path: path.write_bytes(b"\x93NUMPY rubbish"), "can't be read"),
-    "of other items": (
-        lambda path: np.save(path, np.zeros(3)),
-        "does not fit the run's 30 items",
-    ),
+    "of other items": (lambda path: np.save(path, np.zeros(3)), "does not fit"),
     "not numbers": (
         lambda path: np.save(path, np.full(30, np.nan)),
         "does not hold the numbers",

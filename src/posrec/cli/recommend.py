@@ -1,8 +1,10 @@
-"""The commands that recommend with a run, for one session or for files of them: recommend, score."""
+"""The commands that recommend with a run: for one session, `recommend`; for a file, `score`."""
 
 import json
 import re
 import time
+from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,24 +51,22 @@ ExcludeSeen = Annotated[
 FilterOption = Annotated[
     list[str] | None,
     Option(
-        "--filter",
-        help="COLUMN=VALUE,VALUE or COLUMN!=VALUE,VALUE, COLUMN<NUMBER (also <= > >=), or JSON. Can be repeated.",
+        help="COLUMN=VALUE,VALUE or COLUMN!=VALUE,VALUE, COLUMN<NUMBER (also <= > >=), or JSON. "
+        "Can be repeated.",
     ),
 ]
-Pin = Annotated[
-    list[str] | None, Option("--pin", help="Put this item first. Can be repeated.")
-]
+Pin = Annotated[list[str] | None, Option(help="Put this item first. Can be repeated.")]
 Boost = Annotated[
     list[str] | None,
     Option(
-        "--boost",
-        help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated.",
+        help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated."
     ),
 ]
 Diversify = Annotated[
     str | None,
     Option(
-        help="From 0 to 1: prefer items that differ; or a column: one item of each value; COLUMN:2 at most two."
+        help="From 0 to 1: prefer items that differ; or a column: one item of each value; "
+        "COLUMN:2 at most two."
     ),
 ]
 Explore = Annotated[
@@ -85,6 +85,35 @@ CONDITION = re.compile(
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
 LIMIT = re.compile(r"(?P<column>.+):(?P<most>\d+)", re.DOTALL)
 BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTALL)
+
+
+@dataclass
+class AnswerOptions:
+    """What to recommend, as both commands are asked."""
+
+    exclude: Any
+    exclude_seen: bool
+    filter: list[str] | None
+    pin: list[str] | None
+    boost: list[str] | None
+    diversify: str | None
+    explore: float | None
+    fields: str | None
+
+    def rules(self, run: Path, allow: Path | None, deny: Path | None) -> "AnswerRules":
+        """The options of `Recommender.recommend`; `allow` and `deny` are files of ids."""
+        return {
+            "exclude": self.exclude,
+            "exclude_seen": self.exclude_seen,
+            "allow": listed_ids(allow, run),
+            "deny": listed_ids(deny, run),
+            "filter": parse_filters(self.filter or []),
+            "pin": self.pin,
+            "boost": parse_boosts(self.boost or []),
+            "diversify": parse_diversify(self.diversify),
+            "explore": self.explore,
+            "fields": None if self.fields is None else self.fields.split(","),
+        }
 
 
 def recommend(
@@ -118,10 +147,13 @@ def recommend(
     """Recommend the next items for a session.
 
     Example: posrec recommend runs/first sku-1 sku-7 -k 5 --explain
-    posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<200' --fields category,price
+    posrec recommend runs/first sku-1 --filter category=Tents --filter 'price<200' --fields price
     posrec recommend runs/first sku-1 --exclude current --diversify brand:2 --explore 0.05
     """
-    rules = answer_rules(locals())
+    options = AnswerOptions(
+        exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
+    )
+    rules = options.rules(run, allow, deny)
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
     from posrec.recommend.export.opening import missing_export, open_recommender
@@ -131,21 +163,17 @@ def recommend(
         warn(missing)
     session = item or []
     answer = recommender.recommend(session, k, **rules)
-    to_explain = (
-        [about]
-        if about
-        else [one.item for one in answer]
-        if explain and not answer.popular
-        else []
-    )
+    to_explain = []
+    if about:
+        to_explain = [about]
+    elif explain and not answer.popular:
+        to_explain = [item.item for item in answer]
     explanations = recommender.explain(session, to_explain) if to_explain else []
     if as_json:
-        reasons = (
-            {"explanations": [one.as_json() for one in explanations]}
-            if to_explain
-            else {}
-        )
-        show(answer.as_json() | reasons, None, as_json)
+        content = answer.as_json()
+        if explanations:
+            content["explanations"] = [why.as_json() for why in explanations]
+        show(content, None, as_json)
         return
     console.print(recommendations_table(answer))
     if explanations:
@@ -193,66 +221,54 @@ def score(
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     posrec score runs/first sessions.parquet answers.parquet --engine ray
     """
-    rules = answer_rules(locals())
+    options = AnswerOptions(
+        exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
+    )
+    rules = options.rules(run, allow, deny)
     from posrec.io.executor import executor_of
     from posrec.recommend.files.score import score_file
     from posrec.recommend.recommender import Recommender
 
     open_run = partial(Recommender.load, run.absolute(), device, model, encoding)
-    began = time.monotonic()
+    started = time.monotonic()
     with (
         executor_of(engine, address, workers) as executor,
         TerminalProgress() as progress,
     ):
-        gpus = executor.gpus_for(device)
-        options: dict[str, Any] = {
-            "executor": executor,
-            "gpus": gpus,
-            "overwrite": overwrite,
+        counts = score_file(
+            open_run,
+            source,
+            out,
+            k,
+            executor=executor,
+            progress=progress,
+            gpus=executor.gpus_for(device),
+            overwrite=overwrite,
             **rules,
-        }
-        counts = score_file(open_run, source, out, k, progress=progress, **options)
-    seconds = time.monotonic() - began
+        )
+    summarize(counts, time.monotonic() - started)
+    say(f"The recommendations are in {out}.")
+
+
+def summarize(counts: Counter[str], seconds: float) -> None:
     rate = counts["sessions"] / seconds
-    say(
-        f"{plural(counts['sessions'], 'session')} in {seconds:.1f} s, {rate:,.0f} per second."
-    )
+    scored = plural(counts["sessions"], "session")
+    say(f"{scored} in {seconds:.1f} s, {rate:,.0f} per second.")
     notes = []
-    if counts["unknown"]:
-        notes.append(
-            f"Skipped {plural(counts['unknown'], 'click')} on items that the model does not know"
-        )
-    if counts["popular"]:
-        notes.append(
-            f"{plural(counts['popular'], 'session')} had no known item and got popular ones"
-        )
+    if clicks := counts["unknown"]:
+        skipped = plural(clicks, "click")
+        notes.append(f"Skipped {skipped} on items that the model does not know")
+    if sessions := counts["popular"]:
+        unknown = plural(sessions, "session")
+        notes.append(f"{unknown} had no known item and got popular ones")
     if notes:
         say(f"{'; '.join(notes)}.")
     if counts["empty"]:
         say(f"No item was left to recommend for {plural(counts['empty'], 'session')}.")
-    say(f"The recommendations are in {out}.")
-
-
-def answer_rules(options: dict[str, Any]) -> "AnswerRules":
-    """The options of a command as `Recommender.recommend` takes them."""
-    run = options["run"]
-    fields = options["fields"]
-    return {
-        "exclude": options["exclude"],
-        "exclude_seen": options["exclude_seen"],
-        "allow": listed_ids(options["allow"], run),
-        "deny": listed_ids(options["deny"], run),
-        "filter": parse_filters(options["filter"] or []),
-        "pin": options["pin"],
-        "boost": parse_boosts(options["boost"] or []),
-        "diversify": parse_diversify(options["diversify"]),
-        "explore": options["explore"],
-        "fields": None if fields is None else fields.split(","),
-    }
 
 
 def listed_ids(path: Path | None, run: Path) -> list[str] | None:
-    """The ids of a file that the run knows. The others are reported."""
+    """The ids of a file that the run knows; it warns of the others."""
     if path is None:
         return None
     from posrec.data.vocabulary import FILE, Vocabulary
@@ -261,7 +277,8 @@ def listed_ids(path: Path | None, run: Path) -> list[str] | None:
 
     listed = ListedIds(path)
     reader, _ = open_finished(run)
-    ids, note = listed.known(Vocabulary.from_json(reader.json(FILE), run / FILE).find)
+    vocabulary = Vocabulary.from_json(reader.json(FILE), run / FILE)
+    ids, note = listed.known(vocabulary.find)
     if note:
         warn(note)
     return ids
@@ -269,8 +286,8 @@ def listed_ids(path: Path | None, run: Path) -> list[str] | None:
 
 def parse_filters(texts: list[str]) -> dict[str, Any] | None:
     """
-    >>> parse_filters(["category=tents,mats", "price<200", "price>=10", "brand!=own"])
-    {'category': ['tents', 'mats'], 'price': {'below': 200.0, 'min': 10.0}, 'brand': {'not': ['own']}}
+    >>> parse_filters(["category=tents,mats", "price<200", "brand!=own"])
+    {'category': ['tents', 'mats'], 'price': {'below': 200.0}, 'brand': {'not': ['own']}}
     """
     conditions: dict[str, Any] = {}
     for text in texts:
@@ -280,62 +297,52 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
             except ValueError as error:
                 raise InputError(f"--filter {text}: it is not JSON ({error})") from None
             continue
-        parts = CONDITION.fullmatch(text)
-        if parts is None:
+        match = CONDITION.fullmatch(text)
+        if match is None:
             raise InputError(
-                f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, or a JSON object"
+                f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, "
+                "or a JSON object"
             )
-        column = parts["column"].strip()
-        sign = parts["sign"]
-        value = parts["value"]
-        before = conditions.setdefault(column, [] if sign == "=" else {})
-        if isinstance(before, list) != (sign == "="):
+        column = match["column"].strip()
+        sign = match["sign"]
+        values = match["value"].split(",")
+        condition = conditions.setdefault(column, [] if sign == "=" else {})
+        if isinstance(condition, list) != (sign == "="):
             raise InputError(
                 f"--filter {text}: {column!r} has another filter too, and = goes with no other sign"
             )
         if sign == "=":
-            before += value.split(",")
+            condition += values
         elif sign == "!=":
-            before["not"] = [*before.get("not", []), *value.split(",")]
+            condition["not"] = [*condition.get("not", []), *values]
         else:
-            before[BOUNDS[sign]] = number(value, f"--filter {text}")
+            condition[BOUNDS[sign]] = number(match["value"], f"--filter {text}")
     return conditions or None
 
 
 def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
-    """
-    >>> parse_boosts(["brand=own:1.2", "brand=other:0.5"])
-    {'brand': {'own': 1.2, 'other': 0.5}}
-    """
     factors: dict[str, dict[str, float]] = {}
     for text in texts:
-        parts = BOOST.fullmatch(text)
-        if parts is None:
+        match = BOOST.fullmatch(text)
+        if match is None:
             raise InputError(
                 f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2"
             )
-        factors.setdefault(parts["column"], {})[parts["value"]] = number(
-            parts["factor"], f"--boost {text}"
-        )
+        factor = number(match["factor"], f"--boost {text}")
+        factors.setdefault(match["column"], {})[match["value"]] = factor
     return factors or None
 
 
 def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
-    """
-    >>> parse_diversify("0.3"), parse_diversify("brand"), parse_diversify("brand:2")
-    (0.3, 'brand', {'column': 'brand', 'most': 2})
-    """
     if text is None:
         return None
     try:
         return float(text)
     except ValueError:
-        limit = LIMIT.fullmatch(text)
-        return (
-            text
-            if limit is None
-            else {"column": limit["column"], "most": int(limit["most"])}
-        )
+        match = LIMIT.fullmatch(text)
+    if match is None:
+        return text
+    return {"column": match["column"], "most": int(match["most"])}
 
 
 def number(text: str, option: str) -> float:

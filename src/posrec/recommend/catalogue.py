@@ -1,7 +1,7 @@
 """The items of a run as requests name them: by raw ids, by columns, and by rules for every request.
 
-A filter is worked out once and kept. What is kept is bounded in bytes, and a filter that is itself
-long is worked out every time: clients choose the filters.
+The results of filters and boosts are kept, within a limit in bytes. Those of long ones are not:
+clients choose the filters.
 """
 
 import json
@@ -19,85 +19,74 @@ from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-RESULTS_BYTES = (
-    1 << 26
-)  # of filters and boosts that are kept, half for each; for large catalogues BYTES_PER_ITEM
-BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
+RESULTS_BYTES = 1 << 26  # of filters and boosts that are kept, half for each
+BYTES_PER_ITEM = 50  # at least, so that a boost with all factors is kept
 LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
-OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
-MOST_FACTORS = 16  # different factors of items that a boost may have; each needs a search of its own
+OBJECT_BYTES = 1000  # of a key or a result besides its text and its arrays, at most
+MOST_FACTORS = 16  # of a boost; each needs a search of its own
 PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
-FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
+FEW = 16  # items, or a sixteenth of all, are quicker scored one by one than searched
+FEW_DENIED = 100  # items are left out after a search that finds as many more; others become a mask
 ENCODER = json.JSONEncoder(sort_keys=True, default=sorted)  # sets are listed in order
-FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
 Fields = dict[str, Sequence[Any]]  # columns of the items, by name
 Result = TypeVar("Result")
 
 
 class Candidates:
-    """The items that may be recommended: those of a mask [n], or every item where it is None."""
+    """The items that may be recommended: those of a mask [n], or every item if it is None."""
 
     def __init__(self, mask: Mask | None = None) -> None:
         self.mask = mask
 
     @cached_property
     def few(self) -> Columns | None:
-        """The columns of the items, where they are few."""
-        if self.mask is None or np.count_nonzero(self.mask) > max(
-            FEW, len(self.mask) // FEW
-        ):
+        """The columns of the items, or None."""
+        if self.mask is None:
             return None
-        return np.flatnonzero(self.mask)
+        most = max(FEW, len(self.mask) // FEW)
+        return (
+            np.flatnonzero(self.mask) if np.count_nonzero(self.mask) <= most else None
+        )
 
-    def and_also(self, other: "Candidates") -> "Candidates":
-        """The items that are in both."""
-        if self.mask is None or other.mask is None:
-            return other if self.mask is None else self
+    def __and__(self, other: "Candidates") -> "Candidates":
+        if self.mask is None:
+            return other
+        if other.mask is None:
+            return self
         return Candidates(self.mask & other.mask)
 
 
 EVERY_ITEM = Candidates()
 
 
-def only(items: int, numbers: list[int]) -> Candidates:
-    """The items with these numbers."""
+def mask_of(items: int, numbers: list[int]) -> Mask:
     mask = np.zeros(items, np.bool_)
     mask[np.array(numbers, np.int64) - 1] = True
-    return Candidates(mask)
-
-
-def all_but(items: int, numbers: list[int]) -> Candidates:
-    """All items but those with these numbers."""
-    mask = np.ones(items, np.bool_)
-    mask[np.array(numbers, np.int64) - 1] = False
-    return Candidates(mask)
+    return mask
 
 
 class LatestResults(Generic[Result]):
-    """The results of `compute` for the filters, or boosts, that were asked for last: as many as fit
-    into the bytes if each is of `candidates` masks and of the longest key."""
+    """The results of `compute` for the latest filters, or boosts: as many as fit into the bytes if
+    each has the longest key and `candidates` masks."""
 
     def __init__(
         self, compute: Callable[[Any], Result], items: int, candidates: int
     ) -> None:
         most_bytes = max(RESULTS_BYTES, BYTES_PER_ITEM * items) // 2
-        each = (
-            LONGEST_KEY
-            + OBJECT_BYTES
-            + candidates * (items + items // 2 + OBJECT_BYTES)
-        )  # a mask, and its `few`
+        mask_bytes = items + items // 2 + OBJECT_BYTES  # with its `few`
+        result_bytes = LONGEST_KEY + OBJECT_BYTES + candidates * mask_bytes
         self.compute = compute
-        self.most = max(1, most_bytes // each)
+        self.most = max(1, most_bytes // result_bytes)
         self.results: dict[str | None, Result] = {}  # the latest come last
         self.lock = threading.Lock()  # a server asks from two threads
 
-    def get(self, asked: Any) -> Result:
-        key = key_of(asked)
+    def get(self, rule: Any) -> Result:
+        key = key_of(rule)
         with self.lock:
             result = self.results.pop(key, None)
         if result is None:
-            result = self.compute(asked)
+            result = self.compute(rule)
         if key is not None:
             with self.lock:
                 self.results[key] = result
@@ -106,14 +95,14 @@ class LatestResults(Generic[Result]):
         return result
 
 
-def key_of(asked: Any) -> str | None:
-    """A filter or boost as text; None where that is too long. It is written piece by piece and only
-    so far: to write a long one at once would keep Python's lock for long."""
+def key_of(rule: Any) -> str | None:
+    """A filter or boost as text; None if that is too long. It is written piece by piece, up to the
+    limit: to write a long one at once would hold Python's lock for long."""
     try:
-        pieces = list(islice(ENCODER.iterencode(asked), LONGEST_KEY + 1))
+        pieces = list(islice(ENCODER.iterencode(rule), LONGEST_KEY + 1))
     except (TypeError, ValueError, RecursionError):
         raise InputError(
-            f"a filter or boost must hold only texts, numbers and lists, not {shown(asked)}"
+            f"a filter or boost must hold only texts, numbers and lists, not {shown(rule)}"
         ) from None
     key = "".join(pieces)
     return key if max(len(key), len(pieces)) <= LONGEST_KEY else None
@@ -122,8 +111,8 @@ def key_of(asked: Any) -> str | None:
 class Catalogue:
     """Items 1..`items` of the vocabulary, which may hold more items than the model knows.
 
-    `attributes` are their columns, and `rules` the items that may be recommended at all. Neither
-    ever changes: a server that reads them again makes another catalogue.
+    `attributes` are their columns, and `rules` the items that may be recommended at all. A server
+    that reads them again makes another catalogue.
     """
 
     def __init__(
@@ -136,31 +125,27 @@ class Catalogue:
         self.vocabulary = vocabulary
         self.items = items
         self.rules = rules
-        self.attributes = known = attributes or FilterColumns(vocabulary.columns, items)
-        # Neither refers to the catalogue: that would be a reference cycle.
+        self.attributes = attributes or FilterColumns(vocabulary.columns, items)
+        # Neither function refers to the catalogue: that would be a reference cycle.
+        matching = self.attributes.matching
         self.filters = LatestResults(
-            lambda one: Candidates(known.matching(one)).and_also(rules),
-            items,
-            candidates=1,
+            lambda filter: Candidates(matching(filter)) & rules, items, 1
         )
-        self.boosts = LatestResults(
-            partial(items_by_factor, known), items, candidates=MOST_FACTORS
-        )
+        boosted = partial(items_by_factor, self.attributes)
+        self.boosts = LatestResults(boosted, items, MOST_FACTORS)
 
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
     ) -> "Catalogue":
-        """Recommends only the items of `allow`, where it is given, and none of `deny`."""
-        rules = EVERY_ITEM if allow is None else only(self.items, self.numbers(allow))
+        rules = EVERY_ITEM if allow is None else Candidates(self.mask(allow))
         if deny:
-            rules = all_but(self.items, self.numbers(deny)).and_also(rules)
+            rules = Candidates(~self.mask(deny)) & rules
         return Catalogue(self.vocabulary, self.items, self.attributes, rules)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
-        """These columns replace those of the vocabulary; the others of the vocabulary stay."""
-        attributes = FilterColumns(
-            {**self.vocabulary.columns, **columns}, self.items, before=self.attributes
-        )
+        """These columns replace those of the same names in the vocabulary."""
+        columns = {**self.vocabulary.columns, **columns}
+        attributes = FilterColumns(columns, self.items, before=self.attributes)
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
 
     @cached_property
@@ -179,9 +164,11 @@ class Catalogue:
 
     def numbers(self, ids: Collection[Click]) -> list[int]:
         """The numbers of the known items, in order; unknown ids are ignored."""
-        return [
-            number for item in as_ids(ids) if (number := self.number(item)) is not None
-        ]
+        numbers = map(self.number, as_ids(ids))
+        return [number for number in numbers if number is not None]
+
+    def mask(self, ids: Collection[Click]) -> Mask:
+        return mask_of(self.items, self.numbers(ids))
 
     def candidates(
         self,
@@ -189,17 +176,17 @@ class Catalogue:
         allow: Collection[Click] | None,
         deny: Collection[Click] | None,
     ) -> tuple[Candidates, frozenset[int]]:
-        """The items that may be recommended, and numbers of items to leave out beside."""
+        """The items that may be recommended, and the numbers of some to leave out of them."""
         candidates = self.filters.get(filter) if filter else self.rules
         if allow is not None:
-            candidates = only(self.items, self.numbers(allow)).and_also(candidates)
+            candidates = Candidates(self.mask(allow)) & candidates
         denied = self.numbers(deny or ())
         if len(denied) <= FEW_DENIED:
             return candidates, frozenset(denied)
-        return all_but(self.items, denied).and_also(candidates), frozenset()
+        not_denied = Candidates(~mask_of(self.items, denied))
+        return not_denied & candidates, frozenset()
 
     def fields(self, names: Sequence[str] | None) -> Fields | None:
-        """The columns of these names, for answers that show them."""
         if names is None:
             return None
         if isinstance(names, str):
@@ -207,22 +194,20 @@ class Catalogue:
         return {name: self.attributes[name].values for name in names}
 
     def item_bytes(self, names: Sequence[str] | None = None) -> float:
-        """The estimated size of an item in an answer with these columns."""
-        columns = self.attributes.columns
-        more = [columns[name] for name in {*names} if name in columns] if names else []
-        return self.plain_item_bytes + sum(
-            len(column.name) + 4 + column.mean_bytes for column in more
-        )
+        """An estimate for an item in an answer with these columns."""
+        size = self.plain_item_bytes
+        for name in {*(names or ())}:
+            column = self.attributes.columns.get(name)
+            if column is not None:
+                size += len(name) + 4 + column.mean_bytes
+        return size
 
     @cached_property
     def plain_item_bytes(self) -> float:
         ids = Attribute("item", self.vocabulary.ids[: self.items])
+        size = PUNCTUATION_BYTES + ids.mean_bytes
         title = self.attributes.columns.get("title")
-        return (
-            PUNCTUATION_BYTES
-            + ids.mean_bytes
-            + (0 if title is None else title.mean_bytes)
-        )
+        return size if title is None else size + title.mean_bytes
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:
@@ -233,20 +218,21 @@ def items_by_factor(
     attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]
 ) -> dict[float, Candidates]:
     """The items of each factor of a boost, which is 1 for those that it does not name."""
-    if not isinstance(boost, Mapping) or not all(
-        isinstance(values, Mapping) for values in boost.values()
+    is_mapping = isinstance(boost, Mapping)
+    if not is_mapping or not all(
+        isinstance(column, Mapping) for column in boost.values()
     ):
         raise InputError(
             f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}'
         )
     factors = np.ones(attributes.items)
-    for column, values in boost.items():
-        for value, factor in values.items():
+    for name, column in boost.items():
+        for value, factor in column.items():
             if not is_number(factor) or not 0.001 <= factor <= 1000:
                 raise InputError(
                     f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}"
                 )
-            factors[attributes[column].index.having([value])] *= factor
+            factors[attributes[name].index.having([value])] *= factor
     different = np.unique(factors)
     if len(different) > MOST_FACTORS:
         raise InputError(

@@ -1,8 +1,9 @@
 """Why an item has its score, for any model.
 
-There are two views. Where the score is a sum of named parts (PosRec, Eq. (10) and (11)), each part
-is the product of its vector with the item's vector, and the parts add up to the score. And for
-every model, each click is left out in turn, and the session without it is scored again."""
+There are two views. If the score is a sum of named parts (PosRec, Eq. (10) and (11)), each part is
+the product of its vector with the item's vector, and the parts add up to the score. And for every
+model, each click is left out in turn, and the session without it is scored again.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,58 +28,57 @@ def explain(
     device: torch.device,
     id_and_title: Callable[[int], tuple[str, str | None]],
 ) -> list[Explanation]:
-    """The explanations of `items`, which are item numbers.
+    """The explanations of item numbers.
 
-    Each click that the model reads is left out in turn. An earlier click of a longer session then
-    moves in, unless the model reads windows that begin at multiples of its stride.
+    When a click is left out, an earlier click of a longer session moves in, unless the model reads
+    windows that begin at multiples of its stride.
     """
     clicks = session.numbers
     window = (model.config.max_length, model.stride)
     batch = SessionBatch.of([clicks], *window).to(device)
     first = first_read(len(clicks), *window)
-    wanted = torch.tensor(items, device=device)
-    scores, ranks = scores_and_ranks(model, batch, wanted)  # [1, I]
-    scores_without = ranks_without = None  # [C, I] for the C clicks that are read
+    explained = torch.tensor(items, device=device)  # [I]
+    scores, ranks = scores_and_ranks(model, batch, explained)  # [1, I]
+    parts, attention = parts_of(model, batch, explained)
+    own_parts, repeat_chance = own_parts_of(model, batch, explained)
+    if parts:
+        parts |= own_parts
     if len(clicks) > 1:
         begin = max(first - 1, 0) if model.stride == 1 else first
         shorter = [
-            [*clicks[begin:place], *clicks[place + 1 :]]
-            for place in range(first, len(clicks))
+            [*clicks[begin:position], *clicks[position + 1 :]]
+            for position in range(first, len(clicks))
         ]
-        scores_without, ranks_without = scores_and_ranks(
-            model, SessionBatch.of(shorter).to(device), wanted
-        )
-    parts, attention = parts_of(model, batch, wanted)
-    own_parts, repeat_chance = own_parts_of(model, batch, wanted)
-    if parts:
-        parts |= own_parts
+        without = SessionBatch.of(shorter).to(device)
+        # [C, I] for the C clicks that are read
+        scores_without, ranks_without = scores_and_ranks(model, without, explained)
 
-    def effect_of(position: int, place: int) -> ClickEffect:
-        effect = rank = None
-        if scores_without is not None and ranks_without is not None:
-            effect = float(scores[0, place] - scores_without[position, place])
-            rank = int(ranks_without[position, place])
-        weights = {name: float(values[position]) for name, values in attention.items()}
-        return ClickEffect(
-            *id_and_title(clicks[first + position]), effect, rank, weights
-        )
+    def effect_of(row: int, column: int) -> ClickEffect:
+        effect = None
+        rank = None
+        if len(clicks) > 1:
+            effect = float(scores[0, column] - scores_without[row, column])
+            rank = int(ranks_without[row, column])
+        weights = {name: float(values[row]) for name, values in attention.items()}
+        item_and_title = id_and_title(clicks[first + row])
+        return ClickEffect(*item_and_title, effect, rank, weights)
 
-    return [
-        Explanation(
-            *id_and_title(item),
-            score=float(scores[0, place]),
-            rank=int(ranks[0, place]),
-            parts={name: float(values[place]) for name, values in parts.items()},
-            clicks=tuple(
-                effect_of(position, place) for position in range(len(clicks) - first)
-            ),
+    explanations = []
+    for column, number in enumerate(items):
+        score = float(scores[0, column])
+        explanation = Explanation(
+            *id_and_title(number),
+            score,
+            rank=int(ranks[0, column]),
+            parts={name: float(values[column]) for name, values in parts.items()},
+            clicks=tuple(effect_of(row, column) for row in range(len(clicks) - first)),
             unread=first,
             unknown=session.unknown,
-            probability=None if repeat_chance is None else math.exp(scores[0, place]),
+            probability=None if repeat_chance is None else math.exp(score),
             repeat_chance=repeat_chance,
         )
-        for place, item in enumerate(items)
-    ]
+        explanations.append(explanation)
+    return explanations
 
 
 def scores_and_ranks(
@@ -86,25 +86,22 @@ def scores_and_ranks(
 ) -> tuple[Tensor, Tensor]:
     """[B, I] each, on the CPU."""
     scores = model.scores(batch)
-    ranks = torch.stack(
-        [ranks_of(scores, item.expand(scores.shape[0])) for item in items], dim=1
-    )
-    return scores[:, items - 1].cpu(), ranks.cpu()
+    ranks = [ranks_of(scores, item.expand(len(scores))) for item in items]
+    return scores[:, items - 1].cpu(), torch.stack(ranks, dim=1).cpu()
 
 
 def parts_of(
     model: Model, batch: SessionBatch, items: Tensor
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The parts of the products of `items` by name, and each part's attention to the clicks; empty
-    for most models."""
-    named = model.vector_parts(batch)
-    if not isinstance(model, SessionModel) or not named:
+    """The parts of the items' products by name, and their attention to the clicks; most models
+    have none."""
+    vector_parts = model.vector_parts(batch)
+    if not isinstance(model, SessionModel) or not vector_parts:
         return {}, {}
     vectors = model.item_vectors()[items - 1]  # [I, d]
-    parts = {name: (vectors @ part[0]).cpu() for name, part in named.items()}
-    return parts, {
-        name: weights[0].cpu() for name, weights in model.click_attention(batch).items()
-    }
+    parts = {name: (vectors @ part[0]).cpu() for name, part in vector_parts.items()}
+    attention = model.click_attention(batch)
+    return parts, {name: weights[0].cpu() for name, weights in attention.items()}
 
 
 def own_parts_of(
@@ -115,23 +112,20 @@ def own_parts_of(
 
     "normalisation" is log g_explore - log S, the same for all items; "clicked before" is what
     repeating and raising add to an item of the session, log p_i - (z_i + log g_explore - log S),
-    and 0 for all other items."""
+    and 0 for all other items.
+    """
     if not isinstance(model, SessionModel) or not model.has_own_items:
         return {}, None
-    sessions, table, own = model.batch_vectors(batch)
-    assert own is not None
+    sessions, table, own_items = model.batch_vectors(batch)
+    assert own_items is not None
     products = sessions @ table[: model.items].T  # [1, n]
-    normalisation = (own.explore - own.log_normaliser(products.logsumexp(1))).expand(
-        len(items)
-    )
-    before = (
-        own.log_chances_of_all(products)[0, items - 1]
-        - products[0, items - 1]
-        - normalisation
-    )
-    seen = (own.items == items[:, None]).any(1)
+    log_normaliser = own_items.log_normaliser(products.logsumexp(1))
+    normalisation = (own_items.explore - log_normaliser).expand(len(items))
+    log_chances = own_items.log_chances_of_all(products)[0, items - 1]
+    before = log_chances - products[0, items - 1] - normalisation
+    is_in_session = (own_items.items == items[:, None]).any(1)
     parts = {
-        REPEAT: torch.where(seen, before, 0).cpu(),
+        REPEAT: torch.where(is_in_session, before, 0).cpu(),
         NORMALISATION: normalisation.cpu(),
     }
-    return parts, float(own.repeat_chance[0])
+    return parts, float(own_items.repeat_chance[0])

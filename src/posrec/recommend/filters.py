@@ -2,7 +2,8 @@
 
 docs/recommending.md describes them. An item matches if every column that the filter names does.
 
->>> attributes = FilterColumns({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
+>>> columns = {"category": ["tents", "mats", None], "price": ["120", "35.5", None]}
+>>> attributes = FilterColumns(columns, items=3)
 >>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()
 [False, True, False]
 """
@@ -26,36 +27,40 @@ BOUNDS: dict[str, Callable[[Any, float], Mask]] = {
     "below": np.less,
 }
 SAMPLE = 100  # values from which the size of a column is estimated
-SHAPES = 'a value, a list of values, {"min": ..., "max": ...}, {"above": ..., "below": ...} or {"not": ...}'
+SHAPES = (
+    'a value, a list of values, {"min": ..., "max": ...}, {"above": ..., "below": ...} '
+    'or {"not": ...}'
+)
 
 
 class ValueIndex:
-    """Which items have a value; the columns of items are grouped by it."""
+    """Which items have a value: pairs of an item's column and the code of one of its values."""
 
     def __init__(self, values: Sequence[Any]) -> None:
-        codes: dict[str | None, int] = {}
-        code_of = []
-        column_of = []
+        codes: dict[str | None, int] = {}  # by value
+        pair_codes = []
+        pair_columns = []
         for column, value in enumerate(values):
-            for one in value if isinstance(value, list) else (value,):
-                code_of.append(codes.setdefault(as_text(one), len(codes)))
-                column_of.append(column)
+            for single in value if isinstance(value, list) else (value,):
+                pair_codes.append(codes.setdefault(as_text(single), len(codes)))
+                pair_columns.append(column)
         self.codes = codes
-        self.of_column = np.array(code_of, np.int64)
-        self.columns = np.array(column_of, np.int64)
-        self.grouped = self.columns[np.argsort(self.of_column, kind="stable")]
-        self.starts = np.concatenate(
-            [[0], np.bincount(self.of_column, minlength=len(codes)).cumsum()]
-        )
+        self.pair_codes = np.array(pair_codes, np.int64)
+        self.pair_columns = np.array(pair_columns, np.int64)
+        # The columns, grouped by code; those of code c begin at starts[c].
+        self.grouped = self.pair_columns[np.argsort(self.pair_codes, kind="stable")]
+        counts = np.bincount(self.pair_codes, minlength=len(codes))
+        self.starts = np.concatenate([[0], counts.cumsum()])
 
     def having(self, values: Iterable[Any]) -> Columns:
         """The columns of the items with any of these values, in groups of equal values."""
-        texts = dict.fromkeys(map(as_text, values))
-        known = [code for text in texts if (code := self.codes.get(text)) is not None]
-        groups = [
-            self.grouped[self.starts[code] : self.starts[code + 1]] for code in known
-        ]
-        return np.concatenate(groups) if groups else self.grouped[:0]
+        groups = [self.grouped[:0]]
+        for text in dict.fromkeys(map(as_text, values)):
+            if text in self.codes:
+                code = self.codes[text]
+                start, end = self.starts[code : code + 2]
+                groups.append(self.grouped[start:end])
+        return np.concatenate(groups)
 
 
 class Attribute:
@@ -66,7 +71,7 @@ class Attribute:
         self.values = values
 
     @cached_property
-    def index(self) -> "ValueIndex":
+    def index(self) -> ValueIndex:
         return ValueIndex(self.values)
 
     @property
@@ -75,15 +80,9 @@ class Attribute:
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64] | None:
-        """[n] the values as numbers, NaN where there is none; None where a value is not a number."""
+        """[n] the values as numbers, NaN for no value; None if a value is not a number."""
         try:
-            numbers = np.array(
-                [
-                    math.nan if value is None else as_number(value)
-                    for value in self.values
-                ],
-                np.float64,
-            )
+            numbers = np.array([as_number(value) for value in self.values], np.float64)
         except (TypeError, ValueError):
             return None
         return None if np.isnan(numbers).all() else numbers
@@ -93,43 +92,37 @@ class Attribute:
         """[n] equal for items with the same (first) value; an item without a value is a group of
         its own."""
         groups = -1 - np.arange(len(self.values), dtype=np.int64)
-        groups[self.index.columns[::-1]] = self.index.of_column[
-            ::-1
-        ]  # of several values the first is written last
-        without = self.index.having([None])
-        groups[without] = -1 - without
+        # In reverse, so that of several values the first is written last.
+        groups[self.index.pair_columns[::-1]] = self.index.pair_codes[::-1]
+        without_value = self.index.having([None])
+        groups[without_value] = -1 - without_value
         return groups
 
     @cached_property
     def mean_bytes(self) -> float:
         """Of a value as JSON, from a sample of them."""
         sample = self.values[:: max(1, len(self.values) // SAMPLE)]
-        return sum(len(json.dumps(value, default=str)) for value in sample) / max(
-            1, len(sample)
-        )
+        sizes = [len(json.dumps(value, default=str)) for value in sample]
+        return sum(sizes) / max(1, len(sizes))
 
     def having(self, values: Iterable[Any]) -> Mask:
-        """[n] whether an item has any of these values."""
         mask = np.zeros(len(self.values), dtype=np.bool_)
         mask[self.index.having(values)] = True
         return mask
 
     def matching(self, condition: Any) -> Mask:
-        """[n] whether an item meets the condition."""
         if not isinstance(condition, Mapping):
             return self.having(self.listed(condition))
         if not condition or condition.keys() - {*BOUNDS, "not"}:
-            raise InputError(
-                f"the filter of {self.name!r} must be {SHAPES}, not {shown(condition)}"
-            )
-        mask = ~self.having(self.listed(condition["not"]) if "not" in condition else [])
-        for name in [name for name in BOUNDS if name in condition]:
-            mask &= self.within(name, condition[name])
+            raise self.wrong_shape(condition)
+        mask = ~self.having(self.listed(condition.get("not", [])))
+        for name in BOUNDS:
+            if name in condition:
+                mask &= self.within(name, condition[name])
         return mask
 
     def within(self, name: str, bound: Any) -> Mask:
-        """[n] whether an item's number is within a bound; where that is null, whether it has a
-        number."""
+        """[n] Whether an item's number is within a bound; for null, whether it has one."""
         if bound is not None and (not is_number(bound) or bound != bound):
             raise InputError(
                 f"{name} in the filter of {self.name!r} must be a number, not {shown(bound)}"
@@ -140,31 +133,27 @@ class Attribute:
             )
         if bound is None:
             return ~np.isnan(self.numbers)
-        with np.errstate(
-            invalid="ignore"
-        ):  # comparing with NaN is False, as it should be
+        with np.errstate(invalid="ignore"):  # NaN is within no bound
             return BOUNDS[name](self.numbers, as_float(bound))
 
     def listed(self, values: Any) -> list[Any]:
-        listed = (
-            list(values)
-            if isinstance(values, list | tuple | set | frozenset)
-            else [values]
-        )
-        if not all(
-            issubclass(kind, str | int | float | None)
-            for kind in set(map(type, listed))
-        ):
-            raise InputError(
-                f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}"
-            )
+        is_list = isinstance(values, list | tuple | set | frozenset)
+        listed = list(values) if is_list else [values]
+        for kind in set(map(type, listed)):  # a filter may list many values
+            if not issubclass(kind, str | int | float | None):
+                raise self.wrong_shape(values)
         return listed
+
+    def wrong_shape(self, condition: Any) -> InputError:
+        return InputError(
+            f"the filter of {self.name!r} must be {SHAPES}, not {shown(condition)}"
+        )
 
 
 class FilterColumns:
     """The columns of the items 1..n that a model knows; the vocabulary may hold more items.
 
-    What was built for columns of `before` is used again where a column has the same values.
+    What was built for columns of `before` is used again for columns with the same values.
     """
 
     def __init__(
@@ -176,19 +165,18 @@ class FilterColumns:
         self.items = items
         self.columns: dict[str, Attribute] = {}
         for name, values in columns.items():
-            known = None if before is None else before.columns.get(name)
-            own = values[:items]
-            self.columns[name] = (
-                known
-                if known is not None and known.values == own
-                else Attribute(name, own)
-            )
+            attribute = Attribute(name, values[:items])
+            previous = None if before is None else before.columns.get(name)
+            if previous is not None and previous.values == attribute.values:
+                attribute = previous
+            self.columns[name] = attribute
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self.columns:
             if not self.columns:
                 raise InputError(
-                    f"the items have no columns, so no {name[:100]!r}; posrec prepare --items FILE adds them"
+                    f"the items have no columns, so no {name[:100]!r}; "
+                    "posrec prepare --items FILE adds them"
                 )
             raise InputError(
                 f"the items have no column {name[:100]!r}; they have {', '.join(self.columns)}"
@@ -196,41 +184,36 @@ class FilterColumns:
         return self.columns[name]
 
     def prepare(self) -> None:
-        """Build what filters need, so that the first one is as quick as the others; not for titles
-        and lists."""
+        """Build what filters need, so that the first is as quick as others; not of titles and
+        lists."""
         for name, attribute in self.columns.items():
-            if name != "title" and not any(
-                isinstance(value, list) for value in attribute.values[:100]
-            ):
+            has_lists = any(isinstance(value, list) for value in attribute.values[:100])
+            if name != "title" and not has_lists:
                 attribute.index, attribute.numbers  # noqa: B018  # built and kept
 
-    def matching(self, wanted: Mapping[str, Any]) -> Mask:
-        """[n] whether an item matches a filter."""
-        if not isinstance(wanted, Mapping):
+    def matching(self, filter: Mapping[str, Any]) -> Mask:
+        if not isinstance(filter, Mapping):
             raise InputError(
-                f"a filter must be a mapping from columns to values, not {shown(wanted)}"
+                f"a filter must be a mapping from columns to values, not {shown(filter)}"
             )
         mask = np.ones(self.items, dtype=np.bool_)
-        for name, condition in wanted.items():
+        for name, condition in filter.items():
             mask &= self[name].matching(condition)
         return mask
 
 
 def as_text(value: Any) -> str | None:
     """How values are compared; 42, 42.0 and "42" are the same, and so are true and "True"."""
-    if (
-        type(value) is int
-    ):  # the quickest test first, since a filter may list many values
+    # The quickest test comes first, since a filter may list many values.
+    if type(value) is int:
         return str(value)
     if value is None or isinstance(value, str):
         return value.lower() if value in ("True", "False") else value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return (
-        str(int(value))
-        if isinstance(value, float) and value.is_integer()
-        else str(value)
-    )
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def is_number(value: Any) -> bool:
@@ -238,6 +221,8 @@ def is_number(value: Any) -> bool:
 
 
 def as_number(value: Any) -> float:
+    if value is None:
+        return math.nan
     if not isinstance(value, str) and not is_number(value):
         raise TypeError(value)
     return float(value)
@@ -252,4 +237,5 @@ def as_float(value: float) -> float:
 
 
 def shown(value: Any) -> str:
-    return repr(value) if len(repr(value)) <= 100 else f"{value!r:.100}..."
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -5,9 +5,10 @@ item gets the most clicked items, and the result says so.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -40,22 +41,36 @@ if TYPE_CHECKING:
     from posrec.models.registry import ModelSpec
 
 
+def require_finite(scores: Iterable[float]) -> None:
+    if not all(map(math.isfinite, scores)):
+        raise RunFailed("the run can't be used: it gave a score that is not finite")
+
+
+def encoder_of(scorer: Any) -> SessionEncoder:
+    """An OnnxModel as it is, or a model of torch as an encoder."""
+    if isinstance(scorer, OnnxModel):
+        return scorer
+    from posrec.recommend.rank.torch_model import TorchEncoder  # imports torch
+
+    return TorchEncoder(scorer)
+
+
 class Recommender:
     """Recommends items for sessions with the model of a run.
 
     Args:
-        run: A run from `posrec.runs.run.load_run`; `Recommender.load` opens a run folder directly.
-        device: "auto" (a GPU where there is one), "cpu" or "cuda".
+        run: A run of `posrec.load_run`; `Recommender.load` opens a run folder directly.
+        device: "auto" (a GPU if there is one), "cpu" or "cuda".
         scorer: The same model in another form, such as an OnnxModel, which ranks in place of
             `run.model`. Explanations still come from `run.model`.
         search: Finds the best items for session vectors on the CPU; None scores every item.
-        similarity: The vectors by which items are similar, where they are known without the model.
+        similarity: The vectors by which items are similar, if they are known without the model.
 
     Example::
 
         rec = Recommender.load("runs/tonight")
-        for found in rec.recommend(["sku-1", "sku-7"], k=3):
-            print(found.item, found.score)
+        for recommended in rec.recommend(["sku-1", "sku-7"], k=3):
+            print(recommended.item, recommended.score)
     """
 
     def __init__(
@@ -67,27 +82,26 @@ class Recommender:
         similarity: Similarity | None = None,
     ) -> None:
         self.run = run
-        self.wanted_device = device
+        self.device_name = device
         self.vocabulary = run.vocabulary
-        self.items: int = run.config[
-            "items"
-        ]  # the model knows items 1..items; the vocabulary may hold more
+        # The model knows items 1..items; the vocabulary may hold more.
+        self.items: int = run.config["items"]
         self.catalogue = Catalogue(run.vocabulary, self.items)
         self.popularity: Floats = np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
         self.uses_onnx = isinstance(scorer, OnnxModel)
-        self.ranker = self.ranker_of(scorer or self.model, search)
-
-    def ranker_of(self, scorer: Any, search: VectorSearch | None) -> Ranker:
+        scorer = scorer or self.model
+        self.ranker: Ranker
         if search is not None:
-            return SearchRanker(encoder_of(scorer), search, self.popularity)
-        from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
+            self.ranker = SearchRanker(encoder_of(scorer), search, self.popularity)
+        else:
+            from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
 
-        return ScoresRanker(scorer, self.popularity, self.device)
+            self.ranker = ScoresRanker(scorer, self.popularity, self.device)
 
     @cached_property
     def device(self) -> "torch.device":
-        return choose_device(self.wanted_device)
+        return choose_device(self.device_name)
 
     @cached_property
     def model(self) -> "Model":
@@ -109,7 +123,7 @@ class Recommender:
 
         Args:
             run: A folder written by `posrec train`, `posrec compare` or `Recommender.save`.
-            device: "auto" (a GPU where there is one), "cpu" or "cuda".
+            device: "auto" (a GPU if there is one), "cpu" or "cuda".
             spec: For a model of your own: its ModelSpec, or its name, `"my_model.py:MY_SPEC"`.
             encoding: For an encoding of your own: the encoding, or `"my_encoding.py:nearness"`.
                 Names in the run folder are never used, so no unknown code is run.
@@ -140,6 +154,76 @@ class Recommender:
             if export:
                 add_export(saved, default_progress())
         self.run = replace(saved, path=Path(folder))
+
+    def title(self, number: int) -> str | None:
+        return self.catalogue.title(number)
+
+    def id_and_title(self, number: int) -> tuple[str, str | None]:
+        return self.vocabulary.ids[number - 1], self.title(number)
+
+    def number(self, item: str) -> int | None:
+        """None for an item that the model does not know."""
+        return self.catalogue.number(item)
+
+    def known_number(self, item: str) -> int:
+        number = self.number(item)
+        if number is None:
+            raise InputError(f"item {item!r} is not known to the model")
+        return number
+
+    @cached_property
+    def new_items(self) -> Candidates | None:
+        """The items with few training clicks; None if there are none."""
+        is_new = self.popularity < FEW_CLICKS
+        return Candidates(is_new) if is_new.any() else None
+
+    def look_up(self, session: AnySession) -> EncodedSession:
+        numbers: list[int] = []
+        unknown: list[str] = []
+        number = None
+        for item in as_ids(session):
+            number = self.number(item)
+            if number is None:
+                unknown.append(item)
+            else:
+                numbers.append(number)
+        return EncodedSession(numbers, tuple(unknown), current=number)
+
+    def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
+        """What is asked for, checked; for any number of sessions."""
+        return Plan(
+            self.catalogue, self.similarity, k, new_items=self.new_items, **rules
+        )
+
+    def rank(self, requests: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
+        """The list of items for each session by its plan; all are ranked together."""
+        queries = [plan.queries(session) for plan, session in requests]
+        rankings = iter(self.ranker.rank(list(chain.from_iterable(queries))))
+        lists = []
+        for (plan, session), asked in zip(requests, queries, strict=True):
+            answers = [next(rankings) for _ in asked]
+            lists.append(plan.ordered(session, answers, self.ranker.rank))
+        return lists
+
+    def recommendation(
+        self, number: int, score: float, fields: Fields | None
+    ) -> Recommendation:
+        item, title = self.id_and_title(number)
+        values = values_of(number, fields) if fields else None
+        return Recommendation(item, score, title, values)
+
+    def result(
+        self, plan: Plan, session: EncodedSession, ordered: Ordered
+    ) -> Recommendations:
+        require_finite(score for _, score in ordered.items)
+        items = []
+        for position, (number, score) in enumerate(ordered.items):
+            item = self.recommendation(number, score, plan.fields)
+            item.pinned = position < ordered.pinned
+            item.explored = number in ordered.explored
+            items.append(item)
+        popular = not session.numbers
+        return Recommendations(tuple(items), session.unknown, popular)
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
@@ -191,95 +275,25 @@ class Recommender:
 
         Example::
 
-            found = rec.recommend(["sku-1", "sku-7"], k=10, exclude="seen", deny={"sku-3"})
-            found[0].item, found[0].score, found.unknown, found.popular
+            answer = rec.recommend(["sku-1", "sku-7"], k=10, exclude="seen", deny={"sku-3"})
+            answer[0].item, answer[0].score, answer.unknown, answer.popular
             rec.recommend([["sku-1"], ["sku-7", "sku-1"]], k=10)  # two sessions, two results
         """
         many = is_many(session)
         sessions: Any = session if many else [session]
         plan = self.plan(k, **rules)
-        asked = [(plan, self.look_up(one)) for one in sessions]
+        encoded = [self.look_up(clicks) for clicks in sessions]
+        lists = self.rank([(plan, clicks) for clicks in encoded])
         results = [
-            self.result(plan, encoded, found)
-            for (_, encoded), found in zip(asked, self.rank(asked), strict=True)
+            self.result(plan, clicks, ordered)
+            for clicks, ordered in zip(encoded, lists, strict=True)
         ]
         return results if many else results[0]
 
-    def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
-        """What is asked for, checked; for any number of sessions."""
-        return Plan(
-            self.catalogue, self.similarity, k, new_items=self.new_items, **rules
-        )
-
-    @cached_property
-    def new_items(self) -> Candidates | None:
-        """The items with few training clicks, which `explore` is about; None where there are none."""
-        is_new = self.popularity < FEW_CLICKS
-        return Candidates(is_new) if is_new.any() else None
-
-    def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
-        """The list of items for each session by its plan; all are ranked together."""
-        queries = [plan.queries(session) for plan, session in asked]
-        rankings = iter(self.ranker.rank([query for part in queries for query in part]))
-        lists = []
-        for (plan, session), part in zip(asked, queries, strict=True):
-            lists.append(
-                plan.ordered(session, [next(rankings) for _ in part], self.ranker.rank)
-            )
-        return lists
-
-    def look_up(self, session: AnySession) -> EncodedSession:
-        ids = as_ids(session)
-        numbers = [self.number(item) for item in ids]
-        known = [number for number in numbers if number is not None]
-        if len(known) == len(ids):
-            return EncodedSession(known)
-        unknown = tuple(
-            item for item, number in zip(ids, numbers, strict=True) if number is None
-        )
-        return EncodedSession(known, unknown, ends_unknown=numbers[-1] is None)
-
-    def result(
-        self, plan: Plan, session: EncodedSession, found: Ordered
-    ) -> Recommendations:
-        require_finite([score for _, score in found.items])
-        items = [
-            self.recommendation(number, score, plan.fields)
-            for number, score in found.items
-        ]
-        for place, (number, _) in enumerate(found.items):
-            items[place].pinned = place < found.pinned
-            items[place].explored = number in found.explored
-        return Recommendations(
-            tuple(items), session.unknown, popular=not session.numbers
-        )
-
-    def recommendation(
-        self, number: int, score: float, fields: Fields | None
-    ) -> Recommendation:
-        shown = values_of(number, fields) if fields else None
-        return Recommendation(
-            self.vocabulary.ids[number - 1], score, self.title(number), shown
-        )
-
-    def title(self, number: int) -> str | None:
-        return self.catalogue.title(number)
-
-    def id_and_title(self, number: int) -> tuple[str, str | None]:
-        return self.vocabulary.ids[number - 1], self.title(number)
-
-    def number(self, item: str) -> int | None:
-        """None for an item that the model does not know."""
-        return self.catalogue.number(item)
-
-    def known(self, item: str) -> int:
-        number = self.number(item)
-        if number is None:
-            raise InputError(f"item {item!r} is not known to the model")
-        return number
-
     @overload
-    def explain(self, session: AnySession, item: Click) -> Explanation: ...  # type: ignore[overload-overlap]
+    def explain(  # type: ignore[overload-overlap]
+        self, session: AnySession, item: Click
+    ) -> Explanation: ...
     @overload
     def explain(
         self, session: AnySession, item: Sequence[Click]
@@ -302,27 +316,23 @@ class Recommender:
             why.score, why.rank, why.parts, why.clicks[0].effect
         """
         single = isinstance(item, str | int)
-        wanted: Any = [item] if single else item
-        items = [self.known(one) for one in as_ids(wanted)]
+        ids: Any = [item] if single else item
+        numbers = [self.known_number(id) for id in as_ids(ids)]
         encoded = self.look_up(session)
         if not encoded.numbers:
-            unknown = encoded.unknown
-            reason = (
-                f"no item of the session is known ({some(unknown)})"
-                if unknown
-                else "the session is empty"
-            )
+            reason = "the session is empty"
+            if encoded.unknown:
+                reason = f"no item of the session is known ({some(encoded.unknown)})"
             raise InputError(f"{reason}: there is nothing to explain")
         from posrec.recommend.explain import explain  # imports torch
 
         explanations = explain(
-            self.model, encoded, items, self.device, self.id_and_title
+            self.model, encoded, numbers, self.device, self.id_and_title
         )
         for why in explanations:
-            attention = [
-                weight for click in why.clicks for weight in click.attention.values()
-            ]
-            require_finite([why.score, *why.parts.values(), *attention])
+            require_finite([why.score, *why.parts.values()])
+            for click in why.clicks:
+                require_finite(click.attention.values())
         return explanations[0] if single else explanations
 
     def similar_items(
@@ -343,18 +353,19 @@ class Recommender:
         """
         if self.similarity is None:
             raise InputError(
-                f"{self.run.config['model']} has no item vectors, so it can't say which items are similar"
+                f"{self.run.config['model']} has no item vectors, "
+                "so it can't say which items are similar"
             )
-        number = self.known(as_ids([item])[0])
+        number = self.known_number(as_ids([item])[0])
         plan = self.plan(k, **rules)
-        values, columns = self.similarity.most_similar(
+        best = self.similarity.most_similar(
             number, plan.k, plan.candidates, plan.denied
         )
-        require_finite(values.tolist())
-        found = zip(columns.tolist(), values.tolist(), strict=True)
+        scores = best.scores.tolist()
+        require_finite(scores)
         return [
-            self.recommendation(column + 1, value, plan.fields)
-            for column, value in found
+            self.recommendation(column + 1, score, plan.fields)
+            for column, score in zip(best.columns.tolist(), scores, strict=True)
         ]
 
     def update_session(self, session: AnySession | None, *clicks: Click) -> Session:
@@ -371,17 +382,3 @@ class Recommender:
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
-
-
-def require_finite(scores: Sequence[float]) -> None:
-    if not all(map(math.isfinite, scores)):
-        raise RunFailed("the run can't be used: it gave a score that is not finite")
-
-
-def encoder_of(scorer: Any) -> SessionEncoder:
-    """An OnnxModel as it is, or a model of torch as an encoder."""
-    if isinstance(scorer, OnnxModel):
-        return scorer
-    from posrec.recommend.rank.torch_model import TorchEncoder  # imports torch
-
-    return TorchEncoder(scorer)

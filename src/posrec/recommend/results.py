@@ -12,7 +12,8 @@ from posrec.errors import plural
 if TYPE_CHECKING:
     import polars as pl
 
-NORMALISATION = "normalisation"  # the part of a log probability that is the same for all items of a session
+# The part of a log probability that is the same for all items of a session.
+NORMALISATION = "normalisation"
 
 
 # Not frozen like the others: freezing makes it four times slower to create, and the server creates
@@ -41,16 +42,16 @@ class Recommendation:
     explored: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """`fields`, `pinned` and `explored` only where they were asked for."""
-        shown: dict[str, Any] = {
-            "item": self.item,
-            "score": self.score,
-            "title": self.title,
-        }
+        """`fields`, `pinned` and `explored` only if they were asked for."""
+        shown: dict[str, Any] = {"item": self.item, "score": self.score}
+        shown["title"] = self.title
         if self.fields is not None:
             shown["fields"] = self.fields
-        marks = {"pinned": self.pinned, "explored": self.explored}
-        return shown | {name: True for name, is_marked in marks.items() if is_marked}
+        if self.pinned:
+            shown["pinned"] = True
+        if self.explored:
+            shown["explored"] = True
+        return shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,8 +66,8 @@ class Recommendations:
 
     Example:
         >>> items = (Recommendation("sku-9", 4.2), Recommendation("sku-3", 3.1))
-        >>> found = Recommendations(items, unknown=("sku-0",))
-        >>> found[0].item, len(found), [one.score for one in found], found.unknown
+        >>> answer = Recommendations(items, unknown=("sku-0",))
+        >>> answer[0].item, len(answer), [item.score for item in answer], answer.unknown
         ('sku-9', 2, [4.2, 3.1], ('sku-0',))
     """
 
@@ -80,25 +81,27 @@ class Recommendations:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, place: int) -> Recommendation:
-        return self.items[place]
+    def __getitem__(self, position: int) -> Recommendation:
+        return self.items[position]
 
     def __repr__(self) -> str:
-        shown = [f"{one.item} {one.score:.4g}" for one in self.items[:3]] + ["..."] * (
-            len(self) > 3
-        )
-        notes = [f"{len(self.unknown)} unknown"] * bool(self.unknown) + [
-            "popular"
-        ] * self.popular
-        return f"Recommendations({'; '.join([plural(len(self), 'item') + ': ' + ', '.join(shown), *notes])})"
+        items = [f"{item.item} {item.score:.4g}" for item in self.items[:3]]
+        if len(self) > 3:
+            items.append("...")
+        text = f"{plural(len(self), 'item')}: {', '.join(items)}"
+        if self.unknown:
+            text += f"; {len(self.unknown)} unknown"
+        if self.popular:
+            text += "; popular"
+        return f"Recommendations({text})"
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each item, the best first: rank, item, score and title."""
         import polars as pl
 
         rows = [
-            (rank, one.item, one.score, one.title)
-            for rank, one in enumerate(self.items, start=1)
+            (rank, item.item, item.score, item.title)
+            for rank, item in enumerate(self.items, start=1)
         ]
         schema = {
             "rank": pl.Int64,
@@ -111,7 +114,7 @@ class Recommendations:
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""
         return {
-            "items": [one.as_json() for one in self.items],
+            "items": [item.as_json() for item in self.items],
             "unknown": self.unknown,
             "popular": self.popular,
         }

@@ -1,9 +1,4 @@
-"""A shopper's clicks so far: as raw item ids, and as the item numbers that a model reads.
-
->>> session = Session().then("sku-1").then("sku-7")
->>> session.clicks, len(session)
-(('sku-1', 'sku-7'), 2)
-"""
+"""A shopper's clicks so far: as raw item ids, and as the item numbers that a model reads."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,18 +10,20 @@ from typing import Any
 from posrec.errors import InputError, plural
 
 Click = str | int  # a raw item id; a whole number stands for its text
-NAMED = 5  # ids in an error message
+MOST_NAMED = 5  # ids in an error message
 
 
 @dataclass(frozen=True)
 class Session:
-    """Clicks, the oldest first. A session is immutable: `then` returns a new one, so sessions can
-    be shared."""
+    """Clicks, the oldest first. A session is immutable: `then` returns a new one.
+
+    >>> Session().then("sku-1").then("sku-7").clicks
+    ('sku-1', 'sku-7')
+    """
 
     clicks: tuple[str, ...] = ()
 
     def then(self, *clicks: Click) -> "Session":
-        """A new session with these clicks added at the end."""
         return Session(self.clicks + tuple(as_ids(clicks)))
 
     def __iter__(self) -> Iterator[str]:
@@ -42,30 +39,19 @@ AnySession = Session | Sequence[Click]
 @dataclass(frozen=True)
 class EncodedSession:
     """A session as item numbers; `unknown` lists the clicks on items that the model does not know.
-    `ends_unknown` says whether the last click is one of them."""
+    `current` is the item of the last click, None if the model does not know it."""
 
     numbers: list[int]
     unknown: tuple[str, ...] = ()
-    ends_unknown: bool = False
-
-    @property
-    def current(self) -> int | None:
-        """The item of the last click; None where the model does not know it."""
-        return None if self.ends_unknown or not self.numbers else self.numbers[-1]
+    current: int | None = None
 
 
 def as_ids(clicks: Iterable[Any]) -> list[str]:
-    """Raw item ids as text; anything but a list of texts and whole numbers is an InputError.
-
-    >>> as_ids(["sku-1", 42])
-    ['sku-1', '42']
-    """
+    """Raw item ids as text; anything but a list of texts and whole numbers is an InputError."""
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
         raise InputError(f"a session must be a list of item ids, not {clicks!r}")
-    return [
-        item if type(item) is str else str(item) if type(item) is int else as_id(item)
-        for item in clicks
-    ]
+    # Texts are the usual case, and a call for each of millions takes time.
+    return [item if type(item) is str else as_id(item) for item in clicks]
 
 
 def as_id(item: Any) -> str:
@@ -76,20 +62,16 @@ def as_id(item: Any) -> str:
 
 def is_many(sessions: Any) -> bool:
     """Whether this is a list of sessions. A list of ids is one session."""
-    if isinstance(sessions, Session | str | bytes) or not isinstance(
-        sessions, Sequence
-    ):
+    if not isinstance(sessions, Sequence) or not sessions:
         return False
-    return bool(sessions) and all(
-        isinstance(one, Session | list | tuple) for one in sessions
-    )
+    return all(isinstance(session, Session | list | tuple) for session in sessions)
 
 
 class ListedIds:
     """The ids of a text file with one id per line; blank lines and a byte order mark are ignored.
 
-    The file's bytes are kept, and the ids made anew whenever they are iterated: as texts, ten
-    million of them would take seven times as much memory.
+    The file's bytes are kept and decoded at each iteration: texts would take seven times as much
+    memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,47 +85,42 @@ class ListedIds:
             ) from None
         except OSError as error:
             raise InputError(
-                f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
+                f"{path} can't be read ({error.strerror}); "
+                "it must be a file with one item id per line"
             ) from None
-        if (
-            b"\0" in self.content
-        ):  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
+        # UTF-16 and UTF-32 have zero bytes in every line of ASCII.
+        if b"\0" in self.content:
             raise InputError(
                 f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line"
             )
 
     def __iter__(self) -> Iterator[str]:
-        lines = map(
-            str.strip, io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig")
-        )
-        return filter(None, lines)
+        lines = io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig")
+        return filter(None, map(str.strip, lines))
 
     def known(
         self, number: Callable[[str], int | None]
     ) -> tuple[list[str], str | None]:
         """The ids that have a number; and a sentence about the others, if there are any."""
         known: list[str] = []
-        named: list[str] = []
-        for one in self:
-            if number(one) is not None:
-                known.append(one)
-            elif len(named) < NAMED:
-                named.append(one)
-        if not named:
-            return known, None
+        first_unknown: list[str] = []
+        for id in self:
+            if number(id) is not None:
+                known.append(id)
+            elif len(first_unknown) < MOST_NAMED:
+                first_unknown.append(id)
         unknown = self.number - len(known)
-        share = f"{unknown:,} of {plural(self.number, 'id')}"
-        ids = some(named, unknown)
-        return (
-            known,
-            f"{self.path}: the run does not know {share}: {ids}; write ids as in the log, without quotes",
+        if not unknown:
+            return known, None
+        note = (
+            f"{self.path}: the run does not know {unknown:,} of {plural(self.number, 'id')}: "
+            f"{some(first_unknown, unknown)}; write ids as in the log, without quotes"
         )
+        return known, note
 
 
 def some(ids: Sequence[str], number: int | None = None) -> str:
     """The first ids, and how many more there are of `number` in all."""
-    named = ", ".join(
-        one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED]
-    )
-    more = (len(ids) if number is None else number) - NAMED
-    return f"{named} and {more:,} more" if more > 0 else named
+    named = [id if len(id) <= 100 else f"{id[:100]}..." for id in ids[:MOST_NAMED]]
+    more = (number or len(ids)) - MOST_NAMED
+    return ", ".join(named) + (f" and {more:,} more" if more > 0 else "")

@@ -36,7 +36,7 @@ def run_config(
 
 
 def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
-    """Whether `path` holds no run yet; an error if one there can't or shall not be resumed."""
+    """Whether `path` holds no run yet; an error if it holds one that is not to be resumed."""
     if (path / RUN).exists():
         if not resume:
             raise InputError(
@@ -54,35 +54,31 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     posrec, torch and Python may differ."""
     if not isinstance(before.get("training"), dict):
         raise InputError(
-            f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it"
+            f"{path / RUN} has no settings of the training; "
+            "it is damaged, or another program wrote it"
         )
-    if differing := differences(before, now, "was", "is"):
-        raise InputError(f"{path} can't be resumed with another setting: {differing}")
-
-
-def differences(
-    one: dict[str, Any], other: dict[str, Any], name_one: str, name_other: str
-) -> str:
-    """In which settings two config.json differ; versions are not compared."""
-    one, other = ({**config, **config["training"]} for config in (one, other))
+    old = {**before, **before["training"]}
+    new = {**now, **now["training"]}
     ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
-    return "; ".join(
-        f"{key} {name_one} {one.get(key)!r}, {name_other} {other.get(key)!r}"
-        for key in sorted({*one, *other} - ignored)
-        if one.get(key) != other.get(key)
-    )
+    differences = [
+        f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
+        for key in sorted({*old, *new} - ignored)
+        if old.get(key) != new.get(key)
+    ]
+    if differences:
+        raise InputError(
+            f"{path} can't be resumed with another setting: {'; '.join(differences)}"
+        )
 
 
 def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None:
-    """Write what a run has before its training; for one that is resumed, what is missing of it."""
+    """Write what a run has before its training, or what a resumed run lacks of it."""
     if not (path / RUN).exists():
         for name in (VOCABULARY_FILE, POPULARITY):
-            (path / name).unlink(
-                missing_ok=True
-            )  # of a run that was killed before it had a config
-        write_json(
-            path / RUN, config
-        )  # first: a run that is killed after it can be resumed
+            # A run that was killed before it had a config may have left it.
+            (path / name).unlink(missing_ok=True)
+        # The config is first: a run that is killed afterwards can be resumed.
+        write_json(path / RUN, config)
     if not (path / VOCABULARY_FILE).exists():
         write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
     if not (path / POPULARITY).exists():
@@ -90,8 +86,9 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
 
 
 def holds_only_a_beginning(path: Path) -> bool:
-    """Whether a folder is empty but for what a process leaves that is killed while it begins a run."""
-    ours = {LOCK, VOCABULARY_FILE, POPULARITY}
-    return all(
-        one.name in ours or UNFINISHED.fullmatch(one.name) for one in path.iterdir()
-    )
+    """Whether a folder has no more than a process leaves that is killed while it begins a run."""
+    for file in path.iterdir():
+        is_ours = file.name in (LOCK, VOCABULARY_FILE, POPULARITY)
+        if not is_ours and not UNFINISHED.fullmatch(file.name):
+            return False
+    return True

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 METRICS = "metrics.json"
 RANKS = "ranks.npy"
 POPULARITY = "popularity.npy"
-# What checksums.json lists; the last two are written by training/training_log.py and
-# fitting/refit.py.
+# What checksums.json lists. training/training_log.py and fitting/refit.py write the last two.
 FILES = (
     RUN,
     WEIGHTS,
@@ -49,11 +48,10 @@ FILES = (
     "log.jsonl",
     "selection.json",
 )
-NETWORK, ITEMS, INDEX = EXPORT = (
-    "network.onnx",
-    "items.safetensors",
-    "items.faiss",
-)  # added to a finished run
+NETWORK = "network.onnx"
+ITEMS = "items.safetensors"
+INDEX = "items.faiss"
+EXPORT = (NETWORK, ITEMS, INDEX)  # added to a finished run
 SCHEMA = 3  # of config.json
 
 Clicks = npt.NDArray[np.int64]
@@ -66,13 +64,13 @@ class Run:
 
     Attributes:
         path: the run folder.
-        load_model: returns the trained model, on the CPU; called at the first use of `model`.
+        load_model: returns the trained model, on the CPU, at the first use of `model`.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
         popularity: [n] training clicks of items 1..n.
-        metrics: the contents of metrics.json: those of the last evaluation, if there was one.
+        metrics: the contents of metrics.json, if there was an evaluation.
         sha256: the SHA-256 of every file that was read, by its name.
-        continuation: the content of continuation.safetensors, tensors and the note beside them, for a training that
+        continuation: the tensors and the note of continuation.safetensors, for a training that
             starts from the run; None for a counting model.
     """
 
@@ -92,9 +90,8 @@ class Run:
     @property
     def fingerprint(self) -> str:
         """Twelve characters that differ between runs with different settings or weights."""
-        return hashlib.sha256(
-            "".join(self.sha256.get(name, "") for name in (RUN, WEIGHTS)).encode()
-        ).hexdigest()[:12]
+        sums = self.sha256.get(RUN, "") + self.sha256.get(WEIGHTS, "")
+        return hashlib.sha256(sums.encode()).hexdigest()[:12]
 
     @property
     def has_export(self) -> bool:
@@ -123,14 +120,13 @@ def read_run(
 ) -> Result:
     """What `read` makes of a finished run's files and its config.
 
-    The files that it does not read are compared with their checksums too. Where another process
+    The files that it does not read are compared with their checksums too. If another process
     replaces files meanwhile, they are read again.
     """
     while True:
         require_folder(path, RUN)
-        with locked(
-            path
-        ):  # while files are replaced, checksums.json does not list them
+        # While files are replaced, checksums.json does not list them.
+        with locked(path):
             reader, config = open_finished(path)
         try:
             result = read(reader, config)
@@ -142,16 +138,15 @@ def read_run(
 
 
 def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
-    """A reader of a finished run's files, and its config."""
     require_folder(path, RUN)
     reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
-    config = parsed_config(
-        path, read_json(path / RUN) if reader is None else reader.json(RUN)
-    )
-    if type(schema := config.get("schema")) is not int or schema != SCHEMA:
+    content = read_json(path / RUN) if reader is None else reader.json(RUN)
+    config = parsed_config(path, content)
+    schema = config.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
         raise InputError(
-            f"{path} was trained by another version of posrec (schema {schema!r}, and this one reads {SCHEMA}); train "
-            "it again"
+            f"{path} was trained by another version of posrec "
+            f"(schema {schema!r}, and this one reads {SCHEMA}); train it again"
         )
     if not (path / WEIGHTS).exists():
         raise InputError(
@@ -159,24 +154,21 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
         )
     if reader is None:
         raise InputError(
-            f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); continue it with posrec train "
-            "--resume, or copy it again"
+            f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); "
+            "continue it with posrec train --resume, or copy it again"
         )
     return reader, config
 
 
 def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
-    """The vocabulary, the popularity and the metrics of a finished run; the config is checked
-    first."""
-    path = reader.folder
-    check_fields(path, config)
+    """The vocabulary, popularity and metrics of a finished run; the config is checked first."""
+    check_fields(reader.folder, config)
     items: int = config["items"]
-    vocabulary = Vocabulary.from_json(
-        reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE
-    )
+    path = reader.folder / VOCABULARY_FILE
+    vocabulary = Vocabulary.from_json(reader.json(VOCABULARY_FILE), path)
     if len(vocabulary) < items:
         raise InputError(
-            f"{path / VOCABULARY_FILE} holds fewer than the model's {items} items; the run is damaged"
+            f"{path} holds fewer than the model's {items} items; the run is damaged"
         )
     popularity = read_popularity(reader, items)
     metrics = reader.json(METRICS) if reader.has(METRICS) else None
@@ -190,10 +182,12 @@ def check_fields(path: Path, config: dict[str, Any]) -> None:
         "dataset": (str, "a text"),
         "training": (dict, "an object"),
     }
-    for name, (kind, about) in fields.items():
-        if (name in config or name == "items") and type(config.get(name)) is not kind:
+    for name, (kind, description) in fields.items():
+        value = config.get(name)
+        is_required = name in config or name == "items"
+        if is_required and type(value) is not kind:
             raise InputError(
-                f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged"
+                f"{path / RUN}: {name} must be {description}, not {value!r}; it is damaged"
             )
     if config["items"] < 1:
         raise InputError(
@@ -207,11 +201,8 @@ def read_popularity(reader: FolderReader, items: int) -> Clicks:
     fix = "copy or train the run again"
     if clicks.shape != (items,):
         raise InputError(f"{path} does not fit the run's {items} items; {fix}")
-    if (
-        clicks.dtype.kind not in "iuf"
-        or not np.isfinite(clicks).all()
-        or (clicks < 0).any()
-    ):
+    is_number = clicks.dtype.kind in "iuf"
+    if not is_number or not np.isfinite(clicks).all() or (clicks < 0).any():
         raise InputError(
             f"{path} does not hold the numbers of clicks, from 0 up; {fix}"
         )

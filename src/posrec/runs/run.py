@@ -65,10 +65,9 @@ def load_run(
 
     Args:
         folder: the run folder.
-        spec: for a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`.
-            The name in config.json is not used: opening a run must not run unknown code.
-        encoding: for an encoding of your own: the function, module or module class, or its name
-            such as `"my_encoding.py:nearness"`.
+        spec: for a model of your own, as in `Recommender.load`. The name in config.json is not
+            used: opening a run must not run unknown code.
+        encoding: for an encoding of your own, likewise.
 
     Returns:
         The run, with its model on the CPU.
@@ -82,17 +81,10 @@ def load_run(
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
-        continuation = (
-            reader.tensors(CONTINUATION) if reader.has(CONTINUATION) else None
-        )
-        return Run(
-            path,
-            lambda: model,
-            **parts,
-            config=config,
-            sha256=reader.sha256,
-            continuation=continuation,
-        )
+        run = Run(path, lambda: model, **parts, config=config, sha256=reader.sha256)
+        if not reader.has(CONTINUATION):
+            return run
+        return replace(run, continuation=reader.tensors(CONTINUATION))
 
     return read_run(path, read)
 
@@ -106,19 +98,16 @@ def model_of_run(
 ) -> Model:
     if spec is None and config["model"] not in MODELS:
         raise InputError(
-            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it with "
-            "--model FILE.py:SPEC, or in Python with Recommender.load(folder, spec=SPEC) or load_run(folder, SPEC)"
+            f"{path} holds a model that is not posrec's own, {config['model']}; "
+            "if you trust that code, name it with --model FILE.py:SPEC, or in Python with "
+            "Recommender.load(folder, spec=SPEC) or load_run(folder, SPEC)"
         )
-    settings = config
+    settings = dict(config)
     if encoding is not None or "encoding" in config:
-        settings = {
-            **config,
-            "encoding": encoding_of_run(path, config.get("encoding"), encoding),
-        }
+        settings["encoding"] = encoding_of_run(path, config.get("encoding"), encoding)
     try:
-        return restore_model(
-            find_spec(spec or config["model"]), config["items"], settings, tensors
-        )
+        model_spec = find_spec(spec or config["model"])
+        return restore_model(model_spec, config["items"], settings, tensors)
     except WrongWeights as error:
         raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {error}") from None
     except InputError as error:
@@ -130,17 +119,14 @@ def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
     is_users_own = isinstance(recorded, str) and is_own(recorded)
     if named is None and is_users_own:
         raise InputError(
-            f"{path} has an encoding that is not posrec's own, {recorded}; if you trust that code, name it with "
-            "--encoding FILE.py:NAME, or in Python with Recommender.load(folder, encoding=NAME)"
+            f"{path} has an encoding that is not posrec's own, {recorded}; "
+            "if you trust that code, name it with --encoding FILE.py:NAME, or in Python with "
+            "Recommender.load(folder, encoding=NAME)"
         )
     if named is not None and not is_users_own:
-        found = (
-            "has no encoding"
-            if recorded is None
-            else f"has posrec's encoding {recorded}"
-        )
+        fact = "no encoding" if recorded is None else f"posrec's encoding {recorded}"
         raise InputError(
-            f"{path} {found}, so it needs no other; leave out the encoding"
+            f"{path} has {fact}, so it needs no other; leave out the encoding"
         )
     return recorded if named is None else find_encoding(named)
 
@@ -154,7 +140,7 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
 
 @contextmanager
 def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
-    """As `save_run`. The block gets the run in its unfinished folder, and may add an export to it."""
+    """As `save_run`. The block gets the run in its unfinished folder and may add an export."""
     if folder.exists() and not overwrite:
         raise InputError(
             f"{folder} exists already; name another folder, or pass overwrite=True"

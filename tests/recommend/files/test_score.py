@@ -4,6 +4,7 @@ name the line."""
 import gzip
 import json
 import os
+import shlex
 import signal
 from dataclasses import replace
 from functools import partial
@@ -34,51 +35,31 @@ LINES = [
     '["x", "c"]',
     '{"session": ["f"], "id": 7}',
 ]
-# a b: 2 4 11 0.5 4 without the allowed; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
+# a b: 2 4 11 0.5 4 without the denied; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
 DENY = ["e"]
 ANSWERS = [
-    {
-        "id": "first",
-        "items": ["c", "b"],
-        "scores": [11.0, 4.0],
-        "unknown": [],
-        "popular": False,
-    },
-    {
-        "id": 3,
-        "items": ["d", "b"],
-        "scores": [6.0, 2.0],
-        "unknown": ["x"],
-        "popular": False,
-    },
-    {
-        "id": 7,
-        "items": ["b", "d"],
-        "scores": [9.0, 7.0],
-        "unknown": ["f"],
-        "popular": True,
-    },
+    {"id": "first", "items": ["c", "b"], "scores": [11.0, 4.0], "unknown": []},
+    {"id": 3, "items": ["d", "b"], "scores": [6.0, 2.0], "unknown": ["x"]},
+    {"id": 7, "items": ["b", "d"], "scores": [9.0, 7.0], "unknown": ["f"]},
 ]
+for answer in ANSWERS:
+    answer["popular"] = answer["id"] == 7
 
 
 def lines_of(path: Path) -> list[dict]:
-    data = path.read_bytes()
-    return [
-        json.loads(line)
-        for line in (
-            gzip.decompress(data) if path.suffix == ".gz" else data
-        ).splitlines()
-    ]
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    return [json.loads(line) for line in content.splitlines()]
 
 
 def score(shop: Recommender, source: Path, out: Path, **options):
-    options = {
-        "executor": ThisProcess(),
-        "progress": RecordingProgress(),
-        "deny": DENY,
-        **options,
-    }
-    return score_file(lambda: shop, source, out, 2, **options)
+    return score_chunks(lambda: shop, source, out, 2, deny=DENY, **options)
+
+
+def score_chunks(open_run, source: Path, out: Path, k: int = 4, **options):
+    options = {"executor": ThisProcess(), "progress": RecordingProgress(), **options}
+    return score_file(open_run, source, out, k, **options)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".ndjson.zst"])
@@ -97,29 +78,23 @@ def test_lines_to_lines(
 def test_lines_to_parquet(shop: Recommender, tmp_path: Path) -> None:
     score(shop, write_lines(tmp_path / "in.jsonl", LINES), tmp_path / "out.parquet")
     frame = pl.read_parquet(tmp_path / "out.parquet")
-    assert frame.to_dicts() == [
-        {**answer, "id": str(answer["id"])} for answer in ANSWERS
-    ]
+    expected = [{**answer, "id": str(answer["id"])} for answer in ANSWERS]
+    assert frame.to_dicts() == expected
     assert frame.schema["scores"] == pl.List(pl.Float32)
 
 
 @pytest.mark.parametrize("ids", [["first", "2", "3"], [10, 20, 30], None])
 def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) -> None:
-    columns = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]} | (
-        {"id": ids} if ids else {}
-    )
+    columns = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]}
+    if ids:
+        columns["id"] = ids
     pl.DataFrame(columns).write_parquet(tmp_path / "in.parquet")
     for out in ("out.parquet", "out.jsonl"):
         score(shop, tmp_path / "in.parquet", tmp_path / out)
-    wanted = [
-        {**answer, "id": own}
-        for answer, own in zip(ANSWERS, ids or [1, 2, 3], strict=True)
-    ]
-    assert (
-        pl.read_parquet(tmp_path / "out.parquet").to_dicts()
-        == lines_of(tmp_path / "out.jsonl")
-        == wanted
-    )
+    pairs = zip(ANSWERS, ids or [1, 2, 3], strict=True)
+    expected = [{**answer, "id": id} for answer, id in pairs]
+    assert pl.read_parquet(tmp_path / "out.parquet").to_dicts() == expected
+    assert lines_of(tmp_path / "out.jsonl") == expected
 
 
 @pytest.mark.parametrize(
@@ -187,10 +162,7 @@ def test_an_output_is_overwritten_only_if_asked_and_only_on_success(
 
 # In many chunks, here and on a real Ray of two processes.
 
-SESSIONS = [
-    [f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2]
-    for number in range(100)
-]
+SESSIONS = [[f"i{1 + n % 9}", f"i{1 + n * 7 % 29}"][: 1 + n % 2] for n in range(100)]
 SESSIONS[50] = ["x"]
 
 
@@ -201,22 +173,13 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write_lines(
-        tmp_path / "in.jsonl", [json.dumps(session) for session in SESSIONS]
-    )
-
-
-def score_chunks(open_run, source: Path, out: Path, **options):
-    options = {"executor": ThisProcess(), "progress": RecordingProgress(), **options}
-    return score_file(open_run, source, out, 4, **options)
+    return write_lines(tmp_path / "in.jsonl", list(map(json.dumps, SESSIONS)))
 
 
 def rows_of(path: Path) -> list[dict]:
-    return (
-        pl.read_parquet(path)
-        if path.suffix == ".parquet"
-        else pl.scan_ndjson(path).collect()
-    ).to_dicts()
+    if path.suffix == ".parquet":
+        return pl.read_parquet(path).to_dicts()
+    return lines_of(path)
 
 
 @pytest.mark.usefixtures("_small_chunks")
@@ -225,25 +188,20 @@ def rows_of(path: Path) -> list[dict]:
 def test_chunks_are_answered_as_all_sessions_together(
     trained: Path, tmp_path: Path, source: Path, out: str, kind: str
 ) -> None:
-    pl.DataFrame({"session": SESSIONS}).write_parquet(
-        tmp_path / "in.parquet", row_group_size=40
-    )
+    frame = pl.DataFrame({"session": SESSIONS})
+    frame.write_parquet(tmp_path / "in.parquet", row_group_size=40)
     progress = RecordingProgress()
     open_run = partial(Recommender.load, trained)
     counts = score_chunks(open_run, tmp_path / kind, tmp_path / out, progress=progress)
     total = source.stat().st_size if kind == "in.jsonl" else len(SESSIONS)
-    moves = [(done, whole) for _, done, whole in progress.moves]
-    assert (len(moves) >= 7, moves == sorted(moves), moves[-1]) == (
-        True,
-        True,
-        (total, total),
-    )
+    moves = [move[1:] for move in progress.moves]
+    assert len(moves) >= 7
+    assert moves == sorted(moves)
+    assert moves[-1] == (total, total)
     rows = rows_of(tmp_path / out)
     answers = Recommender.load(trained).recommend(SESSIONS, 4)
     assert [row["items"] for row in rows] == list(map(items_of, answers))
-    assert [str(row["id"]) for row in rows] == [
-        str(number) for number in range(1, len(SESSIONS) + 1)
-    ]
+    assert [int(row["id"]) for row in rows] == list(range(1, 101))
     assert counts == {"sessions": 100, "unknown": 1, "popular": 1}
     assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]
 
@@ -264,9 +222,8 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
 ) -> None:
     (tmp_path / "run").symlink_to(trained)
     for out in ("out.jsonl", "out.parquet"):
-        here = score_chunks(
-            partial(Recommender.load, trained), source, tmp_path / "here" / out
-        )
+        load = partial(Recommender.load, trained)
+        here = score_chunks(load, source, tmp_path / "here" / out)
         open_run = partial(killed_once, tmp_path / f"killed-{out}")
         counts = score_chunks(open_run, source, tmp_path / out, executor=cluster)
         assert (tmp_path / f"killed-{out}").exists()
@@ -285,39 +242,32 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
 def test_the_command_refuses_options_of_another_engine(
     trained: Path, tmp_path: Path, source: Path
 ) -> None:
-    for option, value, words in (
-        ("--engine", "spark", "choose local or ray"),
-        ("--address", "auto", "add --engine ray"),
-        ("--workers", 2, "add --engine ray"),
-    ):
-        assert words in refused(
-            "score", trained, source, tmp_path / "other.jsonl", option, value
-        )
+    asked = ("score", trained, source, tmp_path / "other.jsonl")
+    assert "choose local or ray" in refused(*asked, "--engine", "spark")
+    assert "--engine ray" in refused(*asked, "--address", "auto")
+    assert "--engine ray" in refused(*asked, "--workers", 2)
 
 
 def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
-    source = write_lines(
-        tmp_path / "in.jsonl", ['["i1", "i2"]', '{"session": ["x"], "id": 5}']
-    )
-    done = command("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
+    lines = ['["i1", "i2"]', '{"session": ["x"], "id": 5}']
+    source = write_lines(tmp_path / "in.jsonl", lines)
+    asked = ("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
+    done = command(*asked)
     assert done.code == 0, done.err
     for words in ("2 sessions in", "Skipped 1 click", "1 session had no known item"):
         assert words in done.out
-    rec = Recommender.load(trained)
     first, second = lines_of(tmp_path / "out.jsonl")
-    answer = rec.recommend(["i1", "i2"], k=4)
+    answer = Recommender.load(trained).recommend(["i1", "i2"], k=4)
     assert first["items"] == items_of(answer)
-    assert first["scores"] == pytest.approx([one.score for one in answer], rel=1e-6)
+    assert first["scores"] == pytest.approx([item.score for item in answer], rel=1e-6)
     assert (second["id"], second["popular"], len(second["items"])) == (5, True, 4)
-    assert "pass --overwrite" in refused(
-        "score", trained, source, tmp_path / "out.jsonl"
-    )
+    assert "--overwrite" in refused(*asked)
 
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """The trained run with columns: item i5 has the brand b2, the price 5, and is not for sale. i25
-    to i29 are new."""
+    """The trained run with columns: i5 has the brand b2, the price 5, and is not for sale. i25 to
+    i29 are new."""
     rec = Recommender.load(trained)
     numbers = [int(item[1:]) for item in rec.vocabulary.ids]
     rec.vocabulary.columns.update(
@@ -333,26 +283,10 @@ def run(trained: Path, tmp_path: Path) -> Path:
 def test_the_options_of_the_command_are_those_of_the_recommender(
     run: Path, tmp_path: Path
 ) -> None:
-    options = [
-        "--filter",
-        "brand=b0,b1",
-        "--filter",
-        "price<=25",
-        "--filter",
-        "price>=2",
-    ]
-    options += [
-        "--pin",
-        "i7",
-        "--boost",
-        "brand=b1:3.5",
-        "--diversify",
-        "0.5",
-        "--fields",
-        "brand,price",
-        "-k",
-        "6",
-    ]
+    options = shlex.split(
+        "--filter brand=b0,b1 --filter 'price<=25' --filter 'price>=2' --pin i7 "
+        "--boost brand=b1:3.5 --diversify 0.5 --fields brand,price -k 6"
+    )
     rules = {
         "filter": {"brand": ["b0", "b1"], "price": {"min": 2, "max": 25}},
         "pin": ["i7"],
@@ -363,19 +297,18 @@ def test_the_options_of_the_command_are_those_of_the_recommender(
     expected = Recommender.load(run).recommend(["i1", "i2"], 6, **rules)
     shown = command("recommend", run, "i1", "i2", *options, "--json")
     answer = json.loads(json.dumps(expected.as_json()))
-    for one in answer["items"]:
-        one["score"] = pytest.approx(
-            one["score"], abs=1e-4
-        )  # a search adds up the products in another order
+    for item in answer["items"]:
+        # A search adds up the products in another order.
+        item["score"] = pytest.approx(item["score"], abs=1e-4)
     assert json.loads(shown.out) == answer
     source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
     for out in ("out.jsonl", "out.parquet"):
         done = command("score", run, source, tmp_path / out, *options)
         assert done.code == 0, done.err
-    (line,) = lines_of(tmp_path / "out.jsonl")
+    (line,) = rows_of(tmp_path / "out.jsonl")
     assert line["items"] == items_of(expected)
-    assert line["fields"] == [one.fields for one in expected]
-    (row,) = pl.read_parquet(tmp_path / "out.parquet").to_dicts()
+    assert line["fields"] == [item.fields for item in expected]
+    (row,) = rows_of(tmp_path / "out.parquet")
     assert (row["items"], json.loads(row["fields"])) == (line["items"], line["fields"])
     table = command("recommend", run, *options[:2], "--fields", "brand", "-k", 2)
     assert "The session is empty" in table.out
@@ -385,62 +318,25 @@ def test_the_options_of_the_command_are_those_of_the_recommender(
 
 
 def test_what_is_left_out_and_what_is_new(run: Path, tmp_path: Path) -> None:
-    options = [
-        "--exclude",
-        "current",
-        "--filter",
-        "price>1",
-        "--filter",
-        "price!=7,9",
-        "--filter",
-        "price<29",
-    ]
-    options += [
-        "--filter",
-        "sale=True",
-        "--filter",
-        "brand!=b1",
-        "--diversify",
-        "brand:3",
-        "--explore",
-        "0.4",
-    ]
-    shown = json.loads(
-        command(
-            "recommend",
-            run,
-            "i5",
-            "i6",
-            *options,
-            "-k",
-            5,
-            "--fields",
-            "sale",
-            "--json",
-        ).out
+    options = shlex.split(
+        "--exclude current --filter 'price>1' --filter price!=7,9 --filter 'price<29' -k 5 "
+        "--filter sale=True --filter brand!=b1 --diversify brand:3 --explore 0.4"
     )
-    found = [one["item"] for one in shown["items"]]
-    left = {n for n in range(2, 29, 2) if n % 3 != 1 and n != 6}
-    assert (len(found), {int(item[1:]) for item in found} <= left) == (5, True)
-    assert [one["item"] for one in shown["items"] if one.get("explored")] == [
-        "i26"
-    ]  # i28 is of brand b1
-    assert all(one["fields"] == {"sale": True} for one in shown["items"])
-    assert " new" in command("recommend", run, "i5", "i6", *options, "-k", 5).out
+    asked = ("recommend", run, "i5", "i6", *options)
+    shown = json.loads(command(*asked, "--fields", "sale", "--json").out)["items"]
+    items = [item["item"] for item in shown]
+    allowed = [f"i{n}" for n in range(2, 29, 2) if n % 3 != 1 and n != 6]
+    assert len(items) == 5
+    assert set(items) <= set(allowed)
+    new = [item["item"] for item in shown if item.get("explored")]
+    assert new == ["i26"]  # i28 is of brand b1
+    assert all(item["fields"] == {"sale": True} for item in shown)
+    assert " new" in command(*asked).out
     source = write_lines(tmp_path / "in.jsonl", ['["i5", "i6"]'])
     for out in ("out.jsonl", "out.parquet"):
-        assert (
-            command("score", run, source, tmp_path / out, *options, "-k", 5).code == 0
-        )
-    (line,), (row,) = (
-        lines_of(tmp_path / "out.jsonl"),
-        pl.read_parquet(tmp_path / "out.parquet").to_dicts(),
-    )
-    assert (
-        (line["items"], line["explored"])
-        == (row["items"], row["explored"])
-        == (found, ["i26"])
-    )
+        assert command("score", run, source, tmp_path / out, *options).code == 0
+        (row,) = rows_of(tmp_path / out)
+        assert (row["items"], row["explored"]) == (items, new)
 
 
 @pytest.mark.parametrize(

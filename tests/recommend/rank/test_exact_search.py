@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posrec.recommend.rank import exact_search
 from posrec.recommend.rank.exact_search import CACHED, ExactSearch, is_signed
 
 pytest.importorskip("onnxruntime")
@@ -14,23 +15,15 @@ pytest.importorskip("onnxruntime")
 def agrees(
     search: ExactSearch, vectors: torch.Tensor, sessions: torch.Tensor, k: int
 ) -> None:
-    scores = sessions @ vectors.T
-    found = [best for best, _ in search.search(sessions.numpy(), [k] * len(sessions))]
-    values, columns = (
-        torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True)
-    )
-    expected = scores.topk(k).values
-    assert torch.allclose(
-        values, expected, rtol=1e-5, atol=1e-5 * float(scores.abs().max())
-    )
-    # Equal scores may change places, so the score of each column is compared.
-    assert torch.allclose(
-        scores.gather(1, columns),
-        values,
-        rtol=1e-5,
-        atol=1e-5 * float(scores.abs().max()),
-    )
-    assert all(len(set(row)) == k for row in columns.tolist())
+    products = sessions @ vectors.T
+    close = 1e-5 * float(products.abs().max())
+    results = search.search(sessions.numpy(), [k] * len(sessions))
+    for row, (best, _) in zip(products, results, strict=True):
+        scores = torch.from_numpy(best.scores)
+        assert torch.allclose(scores, row.topk(k).values, rtol=1e-5, atol=close)
+        # Equal scores may change places, so the score of each column is compared.
+        assert torch.allclose(row[best.columns], scores, rtol=1e-5, atol=close)
+        assert len(set(best.columns.tolist())) == k
 
 
 @given(
@@ -43,25 +36,21 @@ def test_the_search_is_exact(seed: int, k: int, spread: float, sessions: int) ->
     """Vectors of similar and of very different lengths."""
     torch.manual_seed(seed)
     vectors = torch.randn(5000, 16) * (spread * torch.rand(5000, 1)).exp()
-    agrees(
-        ExactSearch(vectors.numpy()),
-        vectors,
-        torch.randn(sessions, 16) * 10 ** torch.empty(sessions, 1).uniform_(-3, 3),
-        k,
-    )
+    lengths = 10 ** torch.empty(sessions, 1).uniform_(-3, 3)
+    session_vectors = torch.randn(sessions, 16) * lengths
+    agrees(ExactSearch(vectors.numpy()), vectors, session_vectors, k)
 
 
 def test_each_session_has_its_own_number_of_items() -> None:
     torch.manual_seed(0)
     vectors = torch.randn(9000, 16)
     sessions = torch.randn(3, 16)
-    found = ExactSearch(vectors.numpy()).search(sessions.numpy(), [1, 30, 7])
-    for session, k, ((values, columns), _) in zip(
-        sessions, (1, 30, 7), found, strict=True
-    ):
-        expected = (vectors @ session).topk(k)
-        assert columns.tolist() == expected.indices.tolist()
-        assert values.tolist() == pytest.approx(expected.values.tolist(), rel=1e-5)
+    counts = [1, 30, 7]
+    results = ExactSearch(vectors.numpy()).search(sessions.numpy(), counts)
+    for session, k, (best, _) in zip(sessions, counts, results, strict=True):
+        scores, columns = (vectors @ session).topk(k)
+        assert best.columns.tolist() == columns.tolist()
+        assert best.scores.tolist() == pytest.approx(scores.tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize("is_coarse", [True, False])
@@ -82,23 +71,18 @@ def test_rounded_products_are_those_of_whole_numbers(
     signed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if signed and not is_signed(1, 1):
-        pytest.skip(
-            "the product of unsigned and signed bytes overflows on this processor"
-        )
-    monkeypatch.setattr(
-        "posrec.recommend.rank.exact_search.is_signed", lambda *_: signed
-    )
+        pytest.skip("products of unsigned and signed bytes overflow on this processor")
+    monkeypatch.setattr(exact_search, "is_signed", lambda *_: signed)
     torch.manual_seed(0)
     vectors = torch.randn(9000, 16)
     sessions = torch.randn(4, 16)
     rounded = ExactSearch(vectors.numpy()).rounded
     assert rounded is not None
-    levels = (vectors / rounded.step).round() @ (
-        sessions / (sessions.abs().amax(1, keepdim=True) / 127)
-    ).round().T
-    assert np.array_equal(
-        rounded.scores(sessions.numpy())[0][:, :9000], levels.T.numpy()
-    )
+    item_levels = (vectors / rounded.step).round()
+    steps = sessions.abs().amax(1, keepdim=True) / 127
+    expected = (sessions / steps).round() @ item_levels.T
+    scores, _, _ = rounded.scores(sessions.numpy())
+    assert np.array_equal(scores[:, :9000], expected.numpy())
 
 
 def test_a_large_catalogue_is_searched_by_several_threads() -> None:
@@ -113,12 +97,12 @@ def test_a_large_catalogue_is_searched_by_several_threads() -> None:
 
 def test_a_session_whose_scores_are_all_equal_is_scored_in_full() -> None:
     search = ExactSearch(torch.randn(9000, 16).numpy())
-    (one, _), (other, _) = search.search(
-        np.stack([np.zeros(16), np.ones(16)]).astype(np.float32), [20, 20]
-    )
+    sessions = np.stack([np.zeros(16, np.float32), np.ones(16, np.float32)])
+    (equal, _), (other, _) = search.search(sessions, [20, 20])
     assert search.in_full == 1
-    assert (one[0] == 0).all()
-    assert len(set(one[1].tolist())) == len(set(other[1].tolist())) == 20
+    assert (equal.scores == 0).all()
+    for best in (equal, other):
+        assert len(set(best.columns.tolist())) == 20
 
 
 @pytest.mark.parametrize("items", [1, 40, 3000])
@@ -126,11 +110,7 @@ def test_few_items_zeros_and_nan(items: int) -> None:
     torch.manual_seed(1)
     vectors = torch.randn(items, 8)
     vectors[0] = 0
-    agrees(
-        ExactSearch(vectors.numpy()),
-        vectors,
-        torch.cat([torch.randn(2, 8), torch.zeros(1, 8)]),
-        min(3, items),
-    )
+    sessions = torch.cat([torch.randn(2, 8), torch.zeros(1, 8)])
+    agrees(ExactSearch(vectors.numpy()), vectors, sessions, min(3, items))
     vectors[items - 1] = np.nan
     assert ExactSearch(vectors.numpy()).rounded is None

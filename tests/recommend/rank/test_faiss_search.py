@@ -31,23 +31,20 @@ TABLE, SESSIONS = clusters(20_000)
 def counted_recall(search: FaissSearch) -> float:
     """By sorting all scores."""
     hits = 0
-    for session, ((_, columns), _) in zip(
-        SESSIONS, search.search(SESSIONS, [20] * len(SESSIONS)), strict=True
-    ):
-        hits += len(
-            set(np.argsort(-(TABLE @ session))[:20].tolist()) & set(columns.tolist())
-        )
+    results = search.search(SESSIONS, [20] * len(SESSIONS))
+    for session, (best, _) in zip(SESSIONS, results, strict=True):
+        exact = np.argsort(-(TABLE @ session))[:20]
+        hits += len(set(exact.tolist()) & set(best.columns.tolist()))
     return hits / (20 * len(SESSIONS))
 
 
 def test_the_probes_follow_from_the_recall() -> None:
     probes = []
-    for wanted in (0.5, 0.9, 0.995):
-        index, found = build(
-            TABLE, SESSIONS, IndexSettings("faiss", recall=wanted, lists=128)
-        )
-        assert found >= wanted
-        assert found == pytest.approx(counted_recall(FaissSearch(TABLE, index)))
+    for least in (0.5, 0.9, 0.995):
+        settings = IndexSettings("faiss", recall=least, lists=128)
+        index, recall = build(TABLE, SESSIONS, settings)
+        assert recall >= least
+        assert recall == pytest.approx(counted_recall(FaissSearch(TABLE, index)))
         probes.append(index.nprobe)
     assert probes == sorted(probes)
     assert probes[0] < probes[-1] <= 128
@@ -57,46 +54,37 @@ def test_the_probes_follow_from_the_recall() -> None:
 def test_a_small_index_is_built_without_warnings(
     capfd: pytest.CaptureFixture[str], items: int
 ) -> None:
-    """faiss prints a warning for each of the 32 parts of a vector if it is not told that few items
-    are fine."""
+    """faiss would warn of each of the 32 parts of a vector."""
     table = np.random.default_rng(0).standard_normal((items, 32)).astype(np.float32)
     build(table, table[:10], IndexSettings("faiss"))
     assert capfd.readouterr() == ("", "")
 
 
 def test_scores_are_exact_and_sorted_for_each_k() -> None:
-    index, share = build(
-        TABLE, SESSIONS, IndexSettings("faiss", recall=1, lists=128, probes=1)
-    )
-    assert (index.nprobe, index.nlist, share < 1) == (1, 128, True)
-    wanted = [1, 7, 5000]  # more than one list holds
-    found = FaissSearch(TABLE, index).search(SESSIONS[:3], wanted)
-    for session, k, ((scores, columns), _) in zip(
-        SESSIONS[:3], wanted, found, strict=True
-    ):
+    settings = IndexSettings("faiss", recall=1, lists=128, probes=1)
+    index, recall = build(TABLE, SESSIONS, settings)
+    assert (index.nprobe, index.nlist, recall < 1) == (1, 128, True)
+    counts = [1, 7, 5000]  # more than one list holds
+    results = FaissSearch(TABLE, index).search(SESSIONS[:3], counts)
+    for session, k, (best, _) in zip(SESSIONS, counts, results, strict=False):
+        scores, columns = best
         assert len(set(columns.tolist())) == len(columns) == k
         assert np.allclose(scores, TABLE[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()
-    assert (
-        columns.tolist() == np.argsort(-(TABLE @ session))[:5000].tolist()
-    )  # so every item was scored
+    # Every item was scored.
+    assert columns.tolist() == np.argsort(-(TABLE @ SESSIONS[2]))[:5000].tolist()
 
 
 def read_back(run: Run, path: Path) -> FaissSearch:
     """The index in a file, with its recall on likely sessions."""
-    return parse_index(
-        path.read_bytes(),
-        path,
-        item_table(run),
-        likely_sessions(run, TorchEncoder(run.model)),
-    )
+    sessions = likely_sessions(run, TorchEncoder(run.model))
+    return parse_index(path.read_bytes(), path, item_table(run), sessions)
 
 
 def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "items.faiss"
-    done = command(
-        "export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4"
-    )
+    settings = ("--set", "lists=4", "--set", "probes=4")
+    done = command("export", trained, "--index", path, *settings)
     assert done.code == 0, done.err
     for words in ("4 of 4 lists", "is 1.0000"):
         assert words in done.out
@@ -119,16 +107,13 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     clicks[6] = 10**12
     encoder = TorchEncoder(run.model)
     sessions = likely_sessions(replace(run, popularity=clicks), encoder, 50)
+    batch = SessionBatch.of([[7] * length for length in range(1, 6)])
     with torch.inference_mode():
-        possible = run.model.session_vectors(
-            SessionBatch.of([[7] * length for length in range(1, 6)])
-        ).numpy()
-    assert all(
-        np.isclose(session, possible, atol=1e-5).all(1).any() for session in sessions
-    )
-    assert np.array_equal(
-        likely_sessions(run, encoder, 50), likely_sessions(run, encoder, 50)
-    )
+        possible = run.model.session_vectors(batch).numpy()
+    for session in sessions:
+        assert np.isclose(session, possible, atol=1e-5).all(1).any()
+    again = likely_sessions(run, encoder, 50)
+    assert np.array_equal(likely_sessions(run, encoder, 50), again)
     assert item_table(run).shape == (30, 16)
 
 
@@ -148,21 +133,17 @@ def test_what_can_t_be_indexed_is_an_input_error(
     options: list[str],
     message: str,
 ) -> None:
-    folder = request.getfixturevalue(run)
-    assert message in refused(
-        "export", folder, "--index", tmp_path / "x.faiss", *options
-    )
+    asked = ("export", request.getfixturevalue(run), "--index", tmp_path / "x.faiss")
+    assert message in refused(*asked, *options)
     assert listed(tmp_path) == []
 
 
 @pytest.mark.process
 def test_the_server_uses_the_index_of_the_run(trained_with_index: Path) -> None:
-    expected = items_of(
-        Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5)
-    )
+    rec = Recommender(load_run(trained_with_index), "cpu")
     with serving(trained_with_index, onnx=True) as server:
         about = server.ask("GET", "/v1/run").json()
         assert (about["search"], about["recall"]) == ("faiss", 1)
-        assert [
-            one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]
-        ] == expected
+        items = server.recommend("i3", "i4", k=5).json()["items"]
+    expected = items_of(rec.recommend(["i3", "i4"], 5))
+    assert [item["item"] for item in items] == expected

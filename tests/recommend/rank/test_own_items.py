@@ -2,7 +2,6 @@
 scores."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.recommend.rank.best_items import Best
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
 from posrec.recommend.rank.torch_model import as_arrays, item_table
@@ -29,17 +29,14 @@ IDS = [f"i{number}" for number in range(1, ITEMS + 1)]
 FEW = ["i1", "i2", "i3", "i4", "i5", "i3999", "i4000"]
 
 
-def random_run(items: int = ITEMS, **changes) -> Run:
+def random_run() -> Run:
     torch.manual_seed(5)
-    model = PosRecPlus(
-        items, replace(PosRecPlusConfig(d=16, max_length=6), **changes)
-    ).eval()
+    model = PosRecPlus(ITEMS, PosRecPlusConfig(d=16, max_length=6)).eval()
     with torch.no_grad():
+        # Larger than at the start of training, so that items and sessions differ more.
         for weight in (model.embedding.weight, *model.repeat.parameters()):
-            weight.mul_(
-                3
-            )  # larger than at the start of training, so that items and sessions differ more
-    return run_of(model, IDS[:items], "posrec-plus")
+            weight.mul_(3)
+    return run_of(model, IDS, "posrec-plus")
 
 
 RUN = random_run()
@@ -56,18 +53,16 @@ def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: dict[int, tuple[float, float]], g_repeat: float
 ) -> None:
     chances, own = mixture(products, session, g_repeat)
-    every = (np.array(products, np.float32), np.arange(SMALL))
-    ((scores, columns),) = as_arrays(own).ranked_with(
-        [every], [np.logaddexp.reduce(products)], [None]
-    )
+    every = Best(np.array(products, np.float32), np.arange(SMALL))
+    arrays = as_arrays(own)
+    log_sums = [np.logaddexp.reduce(products)]
+    ((scores, columns),) = arrays.ranked_with([every], log_sums, [None])
     assert sorted(columns.tolist()) == list(range(SMALL))
-    assert np.exp(scores).tolist() == pytest.approx(
-        [chances[column] for column in columns], rel=1e-3
-    )
+    expected = [chances[column] for column in columns]
+    assert np.exp(scores).tolist() == pytest.approx(expected, rel=1e-3)
+    nothing = Best(every.scores[:0], every.columns[:0])
     allowed = np.arange(SMALL) % 2 == 0
-    ((_, columns),) = as_arrays(own).ranked_with(
-        [(every[0][:0], every[1][:0])], [0.0], [allowed]
-    )
+    ((_, columns),) = arrays.ranked_with([nothing], [0.0], [allowed])
     assert sorted(columns + 1) == sorted(item for item in session if item % 2 == 1)
 
 
@@ -76,9 +71,12 @@ def test_terms_are_the_chances_of_the_definition(
 
 def exact_log_sums(table: np.ndarray, sessions: np.ndarray) -> np.ndarray:
     """In double precision."""
-    return np.logaddexp.reduce(
-        sessions.astype(np.float64) @ table.astype(np.float64).T, axis=1
-    )
+    products = sessions.astype(np.float64) @ table.astype(np.float64).T
+    return np.logaddexp.reduce(products, axis=1)
+
+
+def columns_of(results: list[tuple[Best, float]]) -> list[list[int]]:
+    return [best.columns.tolist() for best, _ in results]
 
 
 @given(
@@ -96,26 +94,21 @@ def test_log_sum_is_within_its_bound(
     sessions = draw.standard_normal((3, 16)).astype(np.float32)
     sessions *= scale / np.linalg.norm(sessions, axis=1, keepdims=True)
     search = ExactSearch(table)
-    found = search.search(sessions, [k] * 3, with_log_sums=True)
+    results = search.search(sessions, [k] * 3, with_log_sums=True)
     assert search.rounded is not None
     slack = search.rounded.scores(sessions)[2]
-    plain = search.search(sessions, [k] * 3)
-    assert [best[1].tolist() for best, _ in found] == [
-        best[1].tolist() for best, _ in plain
-    ]
-    for (_, log_sum), exact, most in zip(
-        found, exact_log_sums(table, sessions), slack, strict=True
-    ):
-        assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
+    assert columns_of(results) == columns_of(search.search(sessions, [k] * 3))
+    bounds = slack if items > 1000 else np.full(3, 1e-5)
+    log_sums = [log_sum for _, log_sum in results]
+    assert (abs(log_sums - exact_log_sums(table, sessions)) <= bounds).all()
 
 
 def clusters(items: int) -> tuple[np.ndarray, np.ndarray]:
-    """Item vectors of length 1 in 200 clusters, and 40 sessions that ask for items of some of them."""
+    """Item vectors of length 1 in 200 clusters, and 40 sessions that ask for some of them."""
     draw = np.random.default_rng(0)
-    centres = draw.standard_normal((200, 16))
-    table = (
-        centres[draw.integers(0, 200, items)] + 0.4 * draw.standard_normal((items, 16))
-    ).astype(np.float32)
+    centres = draw.standard_normal((200, 16))[draw.integers(0, 200, items)]
+    vectors = centres + 0.4 * draw.standard_normal((items, 16))
+    table = vectors.astype(np.float32)
     table /= np.linalg.norm(table, axis=1, keepdims=True)
     return table, 13 * table[draw.integers(0, items, 40)]
 
@@ -127,21 +120,17 @@ def test_faiss_estimates_the_log_sum() -> None:
     table, sessions = clusters(5 * SAMPLE)
     index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
     search = FaissSearch(table, index)
-    found = search.search(sessions, [20] * 40, with_log_sums=True)
-    for session, exact, (_, log_sum) in zip(
-        sessions, exact_log_sums(table, sessions), found, strict=True
-    ):
-        others = np.sort(np.exp((table @ session).astype(np.float64)))[
-            :-200
-        ]  # ten for each of the 20 are found
+    results = search.search(sessions, [20] * 40, with_log_sums=True)
+    log_sums = [log_sum for _, log_sum in results]
+    exact = exact_log_sums(table, sessions)
+    for session, log_sum, exact_log_sum in zip(sessions, log_sums, exact, strict=True):
+        # Ten for each of the 20 are found.
+        others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]
         error = len(others) * others.std() / math.sqrt(SAMPLE)
-        assert abs(math.exp(log_sum) - math.exp(exact)) < 5 * error
+        assert abs(math.exp(log_sum) - math.exp(exact_log_sum)) < 5 * error
     again = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
-    assert [log_sum for _, log_sum in again] == [log_sum for _, log_sum in found]
-    plain = search.search(sessions, [20] * 40)
-    assert [best[1].tolist() for best, _ in found] == [
-        best[1].tolist() for best, _ in plain
-    ]
+    assert [log_sum for _, log_sum in again] == log_sums
+    assert columns_of(results) == columns_of(search.search(sessions, [20] * 40))
 
 
 def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_too_few() -> (
@@ -151,12 +140,10 @@ def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_t
     for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
         table, sessions = clusters(items)
         index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-        found = FaissSearch(table, index).search(
-            sessions[:3], [k] * 3, with_log_sums=True
-        )
-        assert [log_sum for _, log_sum in found] == pytest.approx(
-            exact_log_sums(table, sessions[:3]), abs=1e-4
-        )
+        search = FaissSearch(table, index)
+        results = search.search(sessions[:3], [k] * 3, with_log_sums=True)
+        exact = exact_log_sums(table, sessions[:3])
+        assert [log_sum for _, log_sum in results] == pytest.approx(exact, abs=1e-4)
 
 
 # The search against all scores.
@@ -171,16 +158,13 @@ some_ids = st.lists(st.sampled_from(FEW), max_size=7, unique=True)
 def test_both_ways_give_the_same_items_and_scores(
     sessions, k, exclude_seen, allow, deny
 ) -> None:
-    asked = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
-    answers = BY_SEARCH.recommend(sessions, **asked)
-    assert_alike(
-        BY_SCORES.recommend(sessions, **asked), answers, within=1e-2
-    )  # log Z in 8 bits
-    for session, other in zip(sessions, answers, strict=True):
-        left = (
-            set(IDS if allow is None else allow)
-            - set(deny)
-            - set(session if exclude_seen else [])
-        )
-        assert set(items_of(other)) <= left
-        assert len(other.items) == min(k, len(left))
+    rules = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
+    answers = BY_SEARCH.recommend(sessions, **rules)
+    # log Z is summed in 8 bits.
+    assert_alike(BY_SCORES.recommend(sessions, **rules), answers, within=1e-2)
+    for session, answer in zip(sessions, answers, strict=True):
+        left = set(IDS if allow is None else allow) - set(deny)
+        if exclude_seen:
+            left -= set(session)
+        assert set(items_of(answer)) <= left
+        assert len(answer) == min(k, len(left))

@@ -223,7 +223,7 @@ def test_a_request_has_the_columns_of_one_moment_and_no_kept_result_of_another(
         {"stock": [7, 8]},
         {"stock": [9, 1]},
     ]
-    assert [len(plan.groups) for plan in (before, after)] == [2, 1]
+    assert [len(plan.by_factor) for plan in (before, after)] == [2, 1]
     assert Plan(
         changed.with_columns({}), None, filter=wanted
     ).candidates.few.tolist() == [1]  # type: ignore[union-attr]

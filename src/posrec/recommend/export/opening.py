@@ -1,7 +1,6 @@
 """Opening a run folder to recommend from it: without torch if the run has an export.
 
-A complete run can still be useless: weights that are not numbers, a setting that makes every score
-infinite. So `try_out` ranks a few sessions and checks the answers.
+The scores of a complete run can still be useless, so `try_out` ranks a few sessions.
 """
 
 import hashlib
@@ -18,6 +17,7 @@ from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
+from posrec.recommend.rank.best_items import VectorSearch
 from posrec.recommend.rank.encoder import OnnxModel, drawn_sessions
 from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
 from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
@@ -30,13 +30,11 @@ from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, read_parts, read_run
 if TYPE_CHECKING:
     from posrec.models.base import Model
 
-TRIAL_K = 20
-
 
 def stored_model(
     path: Path, config: dict[str, Any], weights: BinaryIO, sha256: str, code: OwnCode
 ) -> "Model":
-    """The model of a run opened without it; a RunFailed if its file was changed since then."""
+    """The model of a run that was opened without it; RunFailed if its file was changed since."""
     from posrec.runs.run import model_of_run
 
     weights.seek(0)
@@ -58,16 +56,9 @@ def open_recommender(
 ) -> Recommender:
     """Open a finished run. Every file is compared with its checksum and read into memory.
 
-    On a CPU, ONNX Runtime computes the session vectors where there is an export, and faiss finds
-    the items where there is an index; otherwise torch and the exact search do. Counting models,
-    and all models on a GPU, score every item.
-
-    Args:
-        folder: the run folder.
-        device: "auto" (a GPU where there is one), "cpu" or "cuda".
-        code: names the code of a user's own that the run needs.
-        use_export: use the run's export, if there is one and ONNX Runtime is installed.
-        cores: how many may be used for one exact search in a large catalogue.
+    On a CPU, ONNX Runtime computes the session vectors if there is an export, and faiss finds the
+    items if there is an index; otherwise torch and the exact search do. Counting models, and all
+    models on a GPU, score every item. `cores` may be used for one exact search.
     """
     path = Path(folder)
 
@@ -77,15 +68,12 @@ def open_recommender(
         # The file stays open: the run folder may be replaced before the model is needed.
         weights = (path / WEIGHTS).open("rb")
         sha256 = reader.sha256[WEIGHTS]
-        load_model = partial(
-            stored_model, path, config, weights, sha256, code or OwnCode()
-        )
-        run = Run(path, load_model, config=config, **parts, sha256=reader.sha256)
+        model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
+        run = Run(path, model, config=config, **parts, sha256=reader.sha256)
         if not computes_on_cpu(device):
             return Recommender(run, device)
-        return open_on_cpu(
-            run, reader, use_export and find_spec("onnxruntime") is not None, cores
-        )
+        can_use_export = use_export and find_spec("onnxruntime") is not None
+        return open_on_cpu(run, reader, can_use_export, cores)
 
     return read_run(path, read)
 
@@ -93,69 +81,65 @@ def open_recommender(
 def open_on_cpu(
     run: Run, reader: FolderReader, use_export: bool, cores: int
 ) -> Recommender:
-    scorer = rounded = similarity = None
+    scorer = None
+    rounded = None
+    similarity = None
     if use_export and reader.has(NETWORK):
         scorer = OnnxModel(reader.read(NETWORK), threads=1)
+        content = reader.read(ITEMS)
         table, similar, rounded = parse_item_vectors(
-            reader.read(ITEMS), run.path / ITEMS, run.config["items"]
+            content, run.path / ITEMS, run.config["items"]
         )
         similarity = Similarity(lambda: similar)
     else:
         from posrec.models.base import SessionModel
+        from posrec.recommend.rank.torch_model import item_table
 
         if not isinstance(run.model, SessionModel):
             return Recommender(run, "cpu")
-        from posrec.recommend.rank.torch_model import item_table
-
         table = item_table(run)
-    if not (use_export and reader.has(INDEX) and find_spec("faiss")):
-        return Recommender(
-            run, "cpu", scorer, ExactSearch(table, rounded, cores), similarity
-        )
-    sessions = likely_sessions(run, encoder_of(scorer or run.model))
-    search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)
+    search: VectorSearch
+    if use_export and reader.has(INDEX) and find_spec("faiss"):
+        sessions = likely_sessions(run, encoder_of(scorer or run.model))
+        search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)
+    else:
+        search = ExactSearch(table, rounded, cores)
     return Recommender(run, "cpu", scorer, search, similarity)
 
 
 def missing_export(recommender: Recommender) -> str | None:
-    """A sentence about a run that torch serves on a CPU although it could be exported; else None."""
+    """A sentence about a run that torch serves on a CPU although it could be exported."""
     run = recommender.run
-    if run.has_export or not computes_on_cpu(recommender.wanted_device):
+    if run.has_export or not computes_on_cpu(recommender.device_name):
         return None
     from posrec.recommend.export.writing import can_be_exported
 
     if not can_be_exported(run):
         return None
-    return f"{run.path} has no export, so torch computes, more slowly; posrec export {run.path} adds it"
+    return (
+        f"{run.path} has no export, so torch computes, more slowly; "
+        f"posrec export {run.path} adds it"
+    )
 
 
 def try_out(recommender: Recommender) -> None:
-    """Recommend for sessions of many lengths; RunFailed if a score is not finite or items repeat.
-
-    Half of the sessions have items drawn by their training clicks, half any items, one none.
-    """
+    """Rank for sessions of many lengths, of often clicked items, of any items, and of none;
+    RunFailed if a score is not finite or items repeat."""
     draw = np.random.default_rng(0)
     longest = recommender.ranker.max_length
-    k = min(TRIAL_K, recommender.items)
+    k = min(20, recommender.items)
     lengths = [1, 2, 3, 5, longest, longest + 3]
     clicks = recommender.popularity
-    sessions = [
-        *drawn_sessions(clicks, lengths, draw),
-        *drawn_sessions(np.zeros_like(clicks), lengths, draw),
-        [],
-    ]
+    sessions = drawn_sessions(clicks, lengths, draw)
+    sessions += drawn_sessions(np.zeros_like(clicks), lengths, draw)
+    sessions.append([])
     queries = [Query(EncodedSession(session), k) for session in sessions]
     for query, ranking in zip(queries, recommender.ranker.rank(queries), strict=True):
         if fault := fault_of(ranking, recommender.items):
-            shown = [
-                recommender.vocabulary.item(number)
-                for number in query.session.numbers[-3:]
-            ]
-            about = (
-                f"a session that ends with {shown}"
-                if shown
-                else "a session without a known item"
-            )
+            about = "a session without a known item"
+            if numbers := query.session.numbers[-3:]:
+                ids = [recommender.vocabulary.item(number) for number in numbers]
+                about = f"a session that ends with {ids}"
             raise RunFailed(
                 f"the run can't be used: recommending for {about} gave {fault}"
             )

@@ -1,5 +1,4 @@
-"""The export of a run: files in its folder, under its checksums, with which a CPU serves it
-quickly.
+"""The export of a run: files in its folder with which a CPU serves it quickly.
 
 docs/files.md lists them, opening.py reads them. A run with code of the user's own has none.
 """
@@ -26,31 +25,25 @@ from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, Run
 
 
 def can_be_exported(run: Run) -> bool:
-    """Whether the run's model has a network, of the package's own code."""
-    own_encoding = isinstance(getattr(run.model.config, "encoding", None), OwnEncoding)
-    return (
-        isinstance(run.model, SessionModel)
-        and run.config["model"] in MODELS
-        and not own_encoding
-    )
+    """Whether the run's model is a network of the package's own code."""
+    if not isinstance(run.model, SessionModel) or run.config["model"] not in MODELS:
+        return False
+    return not isinstance(getattr(run.model.config, "encoding", None), OwnEncoding)
 
 
 def add_export(run: Run, progress: Progress) -> None:
-    """The last step of a training: write the export where that is possible. The run is complete
-    without it."""
+    """The last step of a training. The run is complete without it."""
     if not can_be_exported(run):
         return
     started = time.monotonic()
     progress.update("export for serving", 0, 1)
     try:
         write_export(run, progress=progress)
-    except NotInstalled as error:
-        progress.message(
-            f"the run is not exported for serving: {error}; then posrec export adds it"
-        )
-        return
     except (InputError, RunFailed, OSError, RuntimeError, MemoryError) as error:
-        progress.message(f"the run is not exported for serving: {error}")
+        message = f"the run is not exported for serving: {error}"
+        if isinstance(error, NotInstalled):
+            message += "; then posrec export adds it"
+        progress.message(message)
         return
     progress.update("export for serving", 1, 1)
     progress.message(f"exported for serving in {time.monotonic() - started:.1f} s")
@@ -61,29 +54,30 @@ def write_export(
 ) -> None:
     """Write the export of a finished run into its folder, in place of the one that it has.
 
-    It is written elsewhere first, so that a server that watches the folder sees one change.
+    It is written to another folder first, so that a server that watches this one sees one change.
     """
     settings = settings or IndexSettings()
     progress = progress or Progress()
     if not can_be_exported(run):
         raise InputError(
-            f"{run.config['model']} is a counting model or has code of your own, so torch serves it without an export"
+            f"{run.config['model']} is a counting model or has code of your own, "
+            "so torch serves it without an export"
         )
     with_index = wants_index(run, settings, progress)
     with on_cpu(run.model), scratch_folder(run.path / NETWORK) as folder:
         if is_too_large(run.model) and with_index:
             progress.message(
-                "an ONNX file can't hold more than 2 GB, so torch computes and the index finds the items"
+                "an ONNX file can't hold more than 2 GB, "
+                "so torch computes and the index finds the items"
             )
         else:
-            own = OWN_OUTPUTS if run.model.has_own_items else ()
-            # The search takes the products with the items itself.
-            (folder / NETWORK).write_bytes(
-                with_outputs(checked_onnx(run)[0], ["session_vectors", *own])
-            )
-            (folder / ITEMS).write_bytes(
-                item_vectors_content(item_table(run), similarity_vectors(run))
-            )
+            # Without scores: the search takes the products with the items itself.
+            own_outputs = OWN_OUTPUTS if run.model.has_own_items else ()
+            content, _ = checked_onnx(run)
+            network = with_outputs(content, ["session_vectors", *own_outputs])
+            (folder / NETWORK).write_bytes(network)
+            items = item_vectors_content(item_table(run), similarity_vectors(run))
+            (folder / ITEMS).write_bytes(items)
         if with_index:
             write_index(run, folder / INDEX, settings)
         with changing(run.path, *EXPORT):
@@ -104,7 +98,8 @@ def wants_index(run: Run, settings: IndexSettings, progress: Progress) -> bool:
         if settings.index == "faiss":
             raise
         progress.message(
-            f"the export has no index, so every item is searched: {error}; then posrec export adds it"
+            f"the export has no index, so every item is searched: {error}; "
+            "then posrec export adds it"
         )
         return False
     return True

@@ -20,9 +20,7 @@ COLUMNS: dict[str, pl.DataType] = {
     "scores": pl.List(pl.Float32()),
     "unknown": pl.List(pl.String()),  # clicks that were skipped
     "popular": pl.Boolean(),  # whether no click was known
-    "explored": pl.List(
-        pl.String()
-    ),  # with --explore: the items that are there because they are new
+    "explored": pl.List(pl.String()),  # with --explore: the new items
     "fields": pl.String(),  # with --fields; JSON, since columns may be of any type
 }
 
@@ -34,38 +32,32 @@ def answers_content(answers: list[Answer], path: Path, id_type: pl.DataType) -> 
     if is_parquet(path):
         return as_parquet(answers, id_type)
     lines = b"".join(as_line(answer) for answer in answers)
-    return (
-        gzip.compress(lines, compresslevel=6, mtime=0)
-        if path.suffix == ".gz"
-        else lines
-    )
+    if path.suffix == ".gz":
+        return gzip.compress(lines, compresslevel=6, mtime=0)
+    return lines
 
 
 def as_line(answer: Answer) -> bytes:
-    scores = [
-        float(f"{score:.7g}") for score in answer["scores"]
-    ]  # float32 has no more digits
-    line = json.dumps(
-        {**answer, "scores": scores}, ensure_ascii=False, default=str
-    )  # an id may be a date
-    return line.encode() + b"\n"
+    # float32 has seven digits.
+    scores = [float(f"{score:.7g}") for score in answer["scores"]]
+    answer = {**answer, "scores": scores}
+    # An id may be a date, which becomes text.
+    return json.dumps(answer, ensure_ascii=False, default=str).encode() + b"\n"
 
 
 def as_parquet(answers: list[Answer], id_type: pl.DataType) -> bytes:
     columns = {name: [answer[name] for answer in answers] for name in answers[0]}
     if id_type == pl.String:
-        columns["id"] = [
-            id if isinstance(id, str) else json.dumps(id) for id in columns["id"]
-        ]
+        ids = columns["id"]
+        columns["id"] = [id if isinstance(id, str) else json.dumps(id) for id in ids]
     if "fields" in columns:
         columns["fields"] = [
             json.dumps(fields, ensure_ascii=False) for fields in columns["fields"]
         ]
     types = {"id": id_type, **COLUMNS}
+    schema = {name: types[name] for name in columns}
     content = io.BytesIO()
-    pl.DataFrame(columns, schema={name: types[name] for name in columns}).write_parquet(
-        content
-    )
+    pl.DataFrame(columns, schema).write_parquet(content)
     return content.getvalue()
 
 
@@ -77,13 +69,13 @@ def answer_writer(path: Path, overwrite: bool) -> Iterator[Callable[[bytes], Any
         if not is_parquet(path):
             yield file.write  # gzip files that follow one another are a gzip file
             return
-        with scratch_folder(
-            path
-        ) as folder:  # Parquet files that follow one another are not
+        # Parquet files that follow one another are not a Parquet file.
+        with scratch_folder(path) as folder:
             numbers = count()
             yield lambda content: (folder / f"{next(numbers):09d}").write_bytes(content)
             chunks = pl.scan_parquet(sorted(folder.iterdir()))
-            try:  # with an open file: polars would open a path in another thread, even after it was removed
+            # polars would open a path in another thread, even after it was removed.
+            try:
                 chunks.sink_parquet(file, row_group_size=ROW_GROUP, maintain_order=True)
             except pl.exceptions.PolarsError as error:
                 raise os_error_in(error) or error from None  # such as a full disk

@@ -27,7 +27,7 @@ from posrec.recommend.session import EncodedSession
 
 @dataclass
 class ChunkScorer:
-    """Ranks the sessions of a chunk. The run is opened at the first one."""
+    """Ranks the sessions of a chunk. Each process opens the run at its first one."""
 
     open_run: Callable[[], Recommender]
     out: Path
@@ -37,26 +37,21 @@ class ChunkScorer:
     @cached_property
     def opened(self) -> tuple[Recommender, Plan]:
         recommender = self.open_run()
-        try_out(
-            recommender
-        )  # rather than find scores that are not numbers in a large file
+        try_out(recommender)  # before a large file is full of NaN
         return recommender, recommender.plan(self.k, **self.rules)
 
     def __call__(self, chunk: SessionChunk) -> tuple[Counter[str], bytes]:
-        """What `score_file` counts, and what there is to write to `out`."""
+        """What `score_file` counts, and what it writes."""
         recommender, plan = self.opened
         sessions = [looked_up(recommender, row) for row in chunk.rows]
         lists = recommender.rank([(plan, session) for session in sessions])
-        answers = [
-            as_answer(plan, *ranked)
-            for ranked in zip(chunk.rows, sessions, lists, strict=True)
-        ]
-        counts = Counter(
-            sessions=len(answers),
-            unknown=sum(len(answer["unknown"]) for answer in answers),
-            popular=sum(answer["popular"] for answer in answers),
-            empty=sum(not answer["items"] for answer in answers),
-        )
+        counts: Counter[str] = Counter(sessions=len(sessions))
+        answers = []
+        for row, session, ordered in zip(chunk.rows, sessions, lists, strict=True):
+            answers.append(as_answer(plan, row, session, ordered))
+            counts["unknown"] += len(session.unknown)
+            counts["popular"] += not session.numbers
+            counts["empty"] += not ordered.items
         return counts, answers_content(answers, self.out, chunk.id_type)
 
 
@@ -102,28 +97,26 @@ def score_file(
 ) -> Counter[str]:
     """Recommend for every session of the file `source`; `out` appears whole or not at all.
 
-    Every process of the executor opens the run. Returns the numbers of `sessions`, of clicks on
-    `unknown` items, of `popular` sessions (without a known click) and of `empty` answers.
+    Returns the numbers of `sessions`, of clicks on `unknown` items, of `popular` sessions (without
+    a known click) and of `empty` answers.
     """
-    find_files(source)  # an error where there are none
+    find_files(source)  # an error if there are none
     if out.suffix == ".zst":
         raise InputError(
             f"{out}: zstd can be read but not written; name it .jsonl or .jsonl.gz"
         )
-    began = time.monotonic()
+    started = time.monotonic()
     counts = Counter[str]()
     with answer_writer(out, overwrite) as write:
         scorer = ChunkScorer(open_run, out, k, rules)
-        results = executor.run(
-            scorer, read_chunks(source), work="Scoring", gpus=gpus, in_order=True
-        )
-        for chunk, (counted, content) in results:
+        chunks = read_chunks(source)
+        results = executor.run(scorer, chunks, work="Scoring", gpus=gpus, in_order=True)
+        for chunk, (chunk_counts, content) in results:
             write(content)
-            counts += counted
-            rate = counts["sessions"] / (time.monotonic() - began)
-            progress.update(
-                "Scoring", chunk.read, chunk.total, f"{rate:,.0f} sessions/s"
-            )
+            counts += chunk_counts
+            rate = counts["sessions"] / (time.monotonic() - started)
+            note = f"{rate:,.0f} sessions/s"
+            progress.update("Scoring", chunk.read, chunk.total, note)
         if not counts["sessions"]:
             raise InputError(f"{source} holds no sessions; there is nothing to score")
     return counts

@@ -1,9 +1,11 @@
 """A file of sessions to score, read a chunk at a time: JSON lines (plain, gzip or zstd) or Parquet.
 
 A line is {"session": ["sku-1", "sku-7"], "id": "a"} or just ["sku-1", "sku-7"]; rows of Parquet
-have the same columns. Without an id, a session gets the number of its line or row."""
+have the same columns. Without an id, a session gets the number of its line or row.
+"""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,17 +18,9 @@ from posrec.data.source.files import unpacked
 from posrec.data.source.readers.parquet import parquet_errors, scan_parquet
 from posrec.errors import InputError
 
-CHUNK_ROWS = (
-    8192  # sessions of a chunk: some seconds of work on a core, and little memory
-)
-JSON_LINES = (
-    ".jsonl",
-    ".ndjson",
-    ".jsonl.gz",
-    ".ndjson.gz",
-    ".jsonl.zst",
-    ".ndjson.zst",
-)
+# Sessions of a chunk: some seconds of work on a core, and little memory.
+CHUNK_ROWS = 8192
+ENDING = re.compile(r"\.(parquet|(jsonl|ndjson)(\.gz|\.zst)?)$", re.IGNORECASE)
 
 
 class SessionRow(NamedTuple):
@@ -38,16 +32,13 @@ class SessionRow(NamedTuple):
 
 
 class SessionChunk(NamedTuple):
-    """Consecutive sessions; `read` of the file's `total` bytes, or rows of Parquet, end with them."""
-
     rows: list[SessionRow]
     id_type: pl.DataType  # of a Parquet output
-    read: int
+    read: int  # of the `total` bytes, or rows of Parquet, up to the end of the chunk
     total: int
 
 
 def read_chunks(path: Path) -> Iterator[SessionChunk]:
-    """The sessions of a file, at most CHUNK_ROWS at a time; blank lines are left out."""
     return read_parquet(path) if is_parquet(path) else read_lines(path)
 
 
@@ -60,10 +51,9 @@ def read_lines(path: Path) -> Iterator[SessionChunk]:
                 for number, line in lines
                 if line.strip()
             ]
-            if rows:  # ids in JSON can be of many types, so they become text
-                yield SessionChunk(
-                    rows, pl.String(), packed.tell(), path.stat().st_size
-                )
+            if rows:
+                id_type = pl.String()  # ids in JSON can be of many types
+                yield SessionChunk(rows, id_type, packed.tell(), path.stat().st_size)
 
 
 def parse_line(where: str, number: int, line: bytes) -> SessionRow:
@@ -81,8 +71,8 @@ def parse_line(where: str, number: int, line: bytes) -> SessionRow:
         )
     if unknown := [name for name in value if name not in ("id", "session")]:
         raise InputError(
-            f"{where}: there is no field {unknown[0]!r}; a line has a session and may have an id, and everything "
-            "else is an option of the command"
+            f"{where}: there is no field {unknown[0]!r}; a line has a session and may have an id, "
+            "and everything else is an option of the command"
         )
     return SessionRow(where, value.get("id", number), value["session"])
 
@@ -91,33 +81,33 @@ def read_parquet(path: Path) -> Iterator[SessionChunk]:
     frame = scan_parquet(path)
     schema = frame.collect_schema()
     if not isinstance(schema.get("session"), pl.List | pl.Array):
-        found = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
+        columns = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
         raise InputError(
-            f"{path} must have a column 'session' of lists of item ids; it has {found}"
+            f"{path} must have a column 'session' of lists of item ids; it has {columns}"
         )
     if "id" not in schema:
         frame = frame.with_row_index("id", offset=1)
     read = 0
     with parquet_errors(path):
         total = frame.select(pl.len()).collect().item()
-        for batch in frame.select("id", "session").collect_batches(
+        batches = frame.select("id", "session").collect_batches(
             chunk_size=CHUNK_ROWS, maintain_order=True
-        ):
-            for part in batch.iter_slices(
-                CHUNK_ROWS
-            ):  # polars keeps to the size only roughly
-                rows = [
-                    SessionRow(f"{path}, row {read + number}", *row)
-                    for number, row in enumerate(part.rows(), 1)
-                ]
-                read += len(rows)
+        )
+        for batch in batches:
+            # polars keeps to the size only roughly.
+            for chunk in batch.iter_slices(CHUNK_ROWS):
+                rows = []
+                for id, session in chunk.iter_rows():
+                    read += 1
+                    rows.append(SessionRow(f"{path}, row {read}", id, session))
                 yield SessionChunk(rows, schema.get("id", pl.Int64()), read, total)
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file has Parquet's ending, or else that of JSON lines."""
-    if not path.name.lower().endswith((".parquet", *JSON_LINES)):
+    """Whether a file name ends like Parquet, rather than like JSON lines."""
+    if not ENDING.search(path.name):
         raise InputError(
-            f"{path}: the file name must end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet, which tells its format"
+            f"{path}: the file name must end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet, "
+            "which tells its format"
         )
     return path.suffix.lower() == ".parquet"

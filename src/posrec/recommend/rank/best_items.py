@@ -1,12 +1,11 @@
-"""What every way of finding items shares: the best of scores, and the term for own items.
+"""What every search for items shares: the best of scores, and the term for a session's own items.
 
-Column i is item i + 1. nn/items/own_items.py has the equations of the term. From the products of
-the best items and log Z, the log-sum-exp of the products of all items, follow log p of the
-session's own items and the number that turns every other product into its log p.
+Column i is item i + 1.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +14,31 @@ Floats = npt.NDArray[np.float32]
 Columns = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Masks = Sequence[Mask | None]
-Best = tuple[Floats, Columns]  # scores and columns, the best first
 
-SMALLEST_SHARE_OF_SUM = (
-    1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
-)
+# The least S / Z: rounding, or a sampled Z, must not make S negative.
+SMALLEST_SHARE_OF_SUM = 1e-4
+
+
+class Best(NamedTuple):
+    """The best items, the best first."""
+
+    scores: Floats
+    columns: Columns
 
 
 def best_of(scores: Floats, k: int, columns: Columns | None = None) -> Best:
-    """The k best, or all where there are fewer; `columns` are those of the scores."""
-    chosen = (
-        np.argpartition(scores, -k)[-k:]
-        if len(scores) > 8 * k
-        else np.arange(len(scores))
-    )
+    """The k best of the scores of these columns, or of all items."""
+    chosen = np.arange(len(scores))
+    if len(scores) > 8 * k:
+        chosen = np.argpartition(scores, -k)[-k:]
     chosen = chosen[np.argsort(-scores[chosen])][:k]
-    return scores[chosen], chosen if columns is None else columns[chosen]
+    return Best(scores[chosen], chosen if columns is None else columns[chosen])
+
+
+def lengths_of(vectors: Floats) -> Floats:
+    """[N, d] -> [N]; quicker than `np.linalg.norm`."""
+    lengths: Floats = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    return lengths
 
 
 def log_sum_of(scores: Floats) -> float:
@@ -40,37 +48,35 @@ def log_sum_of(scores: Floats) -> float:
 
 
 class VectorSearch:
-    """A search for the items whose vectors `table [n, d]` have the highest products with session
-    vectors."""
+    """Finds the items whose vectors have the highest products with session vectors."""
 
     kind: str  # exact or faiss
     recall: float  # the share of the exact best 20 items that is found
-    table: Floats
+    table: Floats  # [n, d] the item vectors
 
     def search(
         self,
         sessions: Floats,
-        wanted: Sequence[int],
+        counts: Sequence[int],
         masks: Masks | None = None,
         with_log_sums: bool = False,
     ) -> list[tuple[Best, float]]:
-        """The best items for session vectors [B, d], and each session's log Z over all items.
+        """The best items for session vectors [B, d]: `counts[i]` of those that `masks[i]` allows.
 
-        Session i gets `wanted[i]` items, the best first, of those that `masks[i]` allows. log Z is
-        0 where it is not wanted.
+        With them comes log Z, the log-sum-exp of all products; without `with_log_sums` it is 0.
         """
         raise NotImplementedError
 
     def products(self, session: Floats, columns: Columns) -> Floats:
-        """Of one session vector [d] with these items' vectors."""
+        """Of one session vector [d] with the vectors of these items."""
         return self.table.take(columns, 0) @ session
 
 
 @dataclass(frozen=True)
 class OwnItemArrays:
-    """The fields of `nn.own_items.OwnItems`, of B sessions with at most R different items each."""
+    """The fields of `OwnItems` for B sessions with at most R different items each."""
 
-    items: Columns  # [B, R] item numbers; 0 in a slot without an item, whose values are ignored
+    items: Columns  # [B, R] item numbers; 0 in an empty slot, whose other values are ignored
     products: Floats  # [B, R] z
     raised: Floats  # [B, R] delta
     repeat: Floats  # [B, R] log(g_repeat r)
@@ -79,29 +85,29 @@ class OwnItemArrays:
     def ranked_with(
         self, best: Sequence[Best], log_sums: Sequence[float], masks: Masks
     ) -> list[Best]:
-        """Each session's allowed own items among those of the best products, by log p."""
+        """Each session's own items, if a mask allows them, among the best items, by log p.
+
+        nn/items/own_items.py has the equations.
+        """
         log_sum = np.asarray(log_sums, np.float32)
-        known = self.items > 0
-        # Values of empty slots that add nothing to the sum, whatever the model has put there.
-        products = np.where(known, self.products, log_sum[:, None])
-        raised = np.where(known, self.raised, 0)
+        is_item = self.items > 0
+        # An empty slot gets values that add nothing to the sum, whatever the model has put there.
+        products = np.where(is_item, self.products, log_sum[:, None])
+        raised = np.where(is_item, self.raised, 0)
         shares = np.exp(products - log_sum[:, None]) * np.expm1(raised)
         share_of_sum = np.maximum(1 + shares.sum(1), SMALLEST_SHARE_OF_SUM)
-        offsets = (
-            self.explore - log_sum - np.log(share_of_sum)
-        )  # log g_explore - log S: log p - z of every other item
+        # log g_explore - log S, which is log p - z of all other items
+        offsets = self.explore - log_sum - np.log(share_of_sum)
         own_scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
         ranked = []
         for row, ((scores, columns), mask) in enumerate(zip(best, masks, strict=True)):
-            slots = (
-                known[row] if mask is None else known[row] & mask[self.items[row] - 1]
-            )
-            own = self.items[row, slots] - 1
-            others = ~np.isin(columns, own)
-            scores = np.concatenate(
-                [own_scores[row, slots], scores[others] + offsets[row]]
-            )
-            ranked.append(
-                best_of(scores, len(scores), np.concatenate([own, columns[others]]))
-            )
+            slots = is_item[row]
+            if mask is not None:
+                slots = slots & mask[self.items[row] - 1]
+            own_columns = self.items[row, slots] - 1
+            is_other = ~np.isin(columns, own_columns)
+            columns = np.concatenate([own_columns, columns[is_other]])
+            other_scores = scores[is_other] + offsets[row]
+            scores = np.concatenate([own_scores[row, slots], other_scores])
+            ranked.append(best_of(scores, len(scores), columns))
         return ranked

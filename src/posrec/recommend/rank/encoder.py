@@ -1,7 +1,4 @@
-"""What turns sessions into vectors for a search: arrays in, arrays out, without torch.
-
-`OnnxModel` runs the file of `posrec export RUN --onnx FILE`, or the network.onnx of a run.
-"""
+"""What turns sessions into vectors for a search: arrays in, arrays out, without torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +23,8 @@ OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_exp
 
 
 class SessionEncoder(Protocol):
-    """It reads at most `config.max_length` clicks, the latest; of a longer session, from a multiple
-    of `stride` on."""
+    """Reads at most `config.max_length` clicks, the latest; a longer session is read from a
+    multiple of `stride` on."""
 
     config: Any
     stride: int
@@ -36,8 +33,7 @@ class SessionEncoder(Protocol):
     def encode(
         self, items: Columns, lengths: Columns
     ) -> tuple[Floats, OwnItemArrays | None]:
-        """items [B, L], padded with 0 on the right, lengths [B] -> session vectors [B, d] and the
-        term."""
+        """items [B, L], padded with 0, lengths [B] -> session vectors [B, d] and the term."""
 
 
 def padded(
@@ -45,16 +41,17 @@ def padded(
 ) -> tuple[Columns, Columns]:
     """The clicks of each session that a model reads: items [B, L] and lengths [B].
 
-    >>> [part.tolist() for part in padded([[5, 3], [7, 8, 9, 4]], max_length=3)]
-    [[[5, 3, 0], [8, 9, 4]], [2, 3]]
+    >>> items, lengths = padded([[5, 3], [7, 8, 9, 4]], max_length=3)
+    >>> items.tolist(), lengths.tolist()
+    ([[5, 3, 0], [8, 9, 4]], [2, 3])
     """
-    kept = [
+    windows = [
         session[first_read(len(session), max_length, stride) :] for session in sessions
     ]
-    lengths = np.array([len(session) for session in kept], np.int64)
-    items = np.zeros((len(kept), lengths.max()), np.int64)
-    for row, session in enumerate(kept):
-        items[row, : len(session)] = session
+    lengths = np.array([len(window) for window in windows], np.int64)
+    items = np.zeros((len(windows), lengths.max()), np.int64)
+    for row, window in enumerate(windows):
+        items[row, : len(window)] = window
     return items, lengths
 
 
@@ -65,41 +62,58 @@ def drawn_sessions(
     weights = np.asarray(clicks, np.float64) + 1
     ends = np.cumsum(lengths)
     numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
-    return [part.tolist() for part in np.split(numbers, ends[:-1])]
+    return [session.tolist() for session in np.split(numbers, ends[:-1])]
+
+
+def import_runtime() -> Any:
+    return imported("onnxruntime", "ONNX", "serve")
+
+
+def open_session(content: bytes, threads: int | None) -> Any:
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    # Errors only: it would warn that `k` has a default value.
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        # Waiting threads would spin on cores that others need.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    providers = ["CPUExecutionProvider"]
+    return runtime.InferenceSession(content, options, providers=providers)
 
 
 class OnnxModel:
-    """A SessionEncoder from an ONNX file; it can score every item if the file has that output."""
+    """A SessionEncoder from an ONNX file, or its content: of `posrec export --onnx`, or a run's
+    network.onnx, which can't score every item."""
 
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
-        """`file` is an ONNX file, or its content."""
         try:
-            self.session = open_session(
-                file if isinstance(file, bytes) else Path(file).read_bytes(), threads
-            )
+            content = file if isinstance(file, bytes) else Path(file).read_bytes()
+            self.session = open_session(content, threads)
             about = self.session.get_modelmeta().custom_metadata_map
             self.config = SimpleNamespace(max_length=int(about["max_length"]))
             self.stride = int(about["stride"])
-            self.has_own_items = {
-                one.name for one in self.session.get_outputs()
-            }.issuperset(OWN_OUTPUTS)
+            outputs = {output.name for output in self.session.get_outputs()}
+            self.has_own_items = outputs.issuperset(OWN_OUTPUTS)
         except InputError:
             raise
         except Exception as error:  # the runtime's errors have no common class
-            what = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             name = "an ONNX file" if isinstance(file, bytes) else file
             raise InputError(
-                f"{name} can't be read ({what}); write it with posrec export --onnx"
+                f"{name} can't be read ({reason}); write it with posrec export --onnx"
             ) from None
 
     def encode(
         self, items: Columns, lengths: Columns
     ) -> tuple[Floats, OwnItemArrays | None]:
-        own_outputs = OWN_OUTPUTS if self.has_own_items else ()
-        vectors, *own = self.session.run(
-            ["session_vectors", *own_outputs], {"items": items, "lengths": lengths}
-        )
-        return vectors, OwnItemArrays(*own) if own else None
+        inputs = {"items": items, "lengths": lengths}
+        if not self.has_own_items:
+            (vectors,) = self.session.run(["session_vectors"], inputs)
+            return vectors, None
+        outputs = ["session_vectors", *OWN_OUTPUTS]
+        vectors, *own_items = self.session.run(outputs, inputs)
+        return vectors, OwnItemArrays(*own_items)
 
     def scores(self, batch: "SessionBatch") -> "Tensor":
         """[B, n]"""
@@ -119,27 +133,6 @@ class OnnxModel:
     ) -> list["Tensor"]:
         from torch import from_numpy
 
-        inputs |= {
-            "items": batch.items.cpu().numpy(),
-            "lengths": batch.lengths.cpu().numpy(),
-        }
+        inputs["items"] = batch.items.cpu().numpy()
+        inputs["lengths"] = batch.lengths.cpu().numpy()
         return [from_numpy(value) for value in self.session.run(outputs, inputs)]
-
-
-def open_session(content: bytes, threads: int | None) -> Any:
-    runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.log_severity_level = (
-        3  # errors only: it would warn that `k` has a default value
-    )
-    if threads is not None:
-        options.intra_op_num_threads = threads
-        # Waiting threads would spin on cores that others need.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(
-        content, options, providers=["CPUExecutionProvider"]
-    )
-
-
-def import_runtime() -> Any:
-    return imported("onnxruntime", "ONNX", "serve")

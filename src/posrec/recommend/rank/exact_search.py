@@ -1,9 +1,9 @@
 """An exact search for session vectors that is quicker than scoring every item in full.
 
 It multiplies vectors that are rounded to 8 bits, a quarter of the bytes to read, and scores only
-the best items again in full. How far rounding can move a score is bounded, so the search knows
-whether an item that it skipped could be among the best; where one could, it scores that session in
-full."""
+the best items again. The error of rounding is bounded, so the search knows whether an item that it
+skipped could be among the best. If so, it scores that session in full.
+"""
 
 import platform
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ from posrec.recommend.rank.best_items import (
     Masks,
     VectorSearch,
     best_of,
+    lengths_of,
     log_sum_of,
 )
 from posrec.recommend.rank.encoder import (
@@ -33,121 +34,104 @@ from posrec.recommend.rank.encoder import (
 
 BLOCK = 32  # items; their number is filled up to a multiple of it
 LEVELS = 127
-ZERO_POINT = 128  # the unsigned byte that stands for 0; x86-64 multiplies signed sessions 10 to 20 times slower
+# The unsigned byte that stands for 0: x86-64 multiplies signed sessions 10 to 20 times slower.
+ZERO_POINT = np.array(128, np.uint8)
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
-CACHED = 1 << 23  # bytes of all items; more do not stay in a processor's cache
+CACHED = 1 << 23  # numbers; larger tables do not stay in a processor's cache
 MOST_THREADS = 4  # of one search; more than two were not measured
-MORE_BLOCKS = (
-    44  # blocks that the search looks into beyond the number of items asked for
-)
-MOST_EQUAL = 4  # times as many blocks as that may hold candidates, because their scores are equal
+MORE_BLOCKS = 44  # looked into beyond the number of items asked for
+MOST_EQUAL = 4  # times as many blocks may reach the threshold, by equal scores
 LOWEST = np.iinfo(np.int32).min  # below every rounded score
 
 Rounded = npt.NDArray[np.int32]
 
 
-class ExactSearch(VectorSearch):
-    """Over item vectors [n, d] on the CPU. `rounded` is the file of the same vectors in 8 bits, if
-    there is one; `cores` may be used for one search.
+def step_of(values: Floats, axis: int | None = None) -> Floats:
+    """The size of one of the 8-bit levels."""
+    largest = np.abs(values).max(axis)
+    smallest = np.finfo(np.float32).tiny * LEVELS
+    return np.maximum(largest, smallest) / np.float32(LEVELS)  # type: ignore[no-any-return]
 
-    log Z is summed up from the rounded products, with those of the items scored again replaced by
-    the exact ones. If R is the share of Z from the rounded ones, its error is at most
-    log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
+
+def is_signed(items: int, d: int) -> bool:
+    """Whether rounded item vectors [items, d] are best signed on this processor.
+
+    They are where it multiplies unsigned with signed bytes (VNNI); elsewhere that overflows.
     """
-
-    kind = "exact"
-    recall = 1.0
-
-    def __init__(
-        self, table: Floats, rounded: bytes | None = None, cores: int = 1
-    ) -> None:
-        self.table = table
-        self.in_full = 0  # sessions that had to be scored in full
-        content = rounded_items(table) if rounded is None else rounded
-        # A small catalogue takes a fraction of a millisecond. A large one is read faster by several
-        # cores than by one.
-        threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
-        self.rounded = None if content is None else RoundedItems(content, threads)
-
-    def search(
-        self,
-        sessions: Floats,
-        wanted: Sequence[int],
-        masks: Masks | None = None,
-        with_log_sums: bool = False,
-    ) -> list[tuple[Best, float]]:
-        masks = masks or [None] * len(sessions)
-        most = max(wanted) + MORE_BLOCKS
-        if self.rounded is None or len(self.table) < 2 * most * BLOCK:
-            return [
-                self.search_in_full(*one, with_log_sums)
-                for one in zip(sessions, wanted, masks, strict=True)
-            ]
-        scores, unit, slack = self.rounded.scores(sessions)
-        bars, rows, columns = best_rounded(allowed(scores, masks), most)
-        inside = columns < len(self.table)
-        rows = rows[inside]
-        columns = columns[inside]
-        exact = np.einsum(
-            "cd,cd->c", self.table.take(columns, 0), sessions.take(rows, 0)
-        )
-        ends = np.searchsorted(rows, np.arange(len(sessions) + 1))
-        bounds = bars * unit + slack  # no item that was skipped has a higher score
-        results: list[tuple[Best, float]] = []
-        for row, (session, k, mask) in enumerate(
-            zip(sessions, wanted, masks, strict=True)
-        ):
-            own = slice(ends[row], ends[row + 1])
-            best = best_of(exact[own], k, columns[own])
-            if not (
-                len(best[0]) == k and bounds[row] < best[0][-1]
-            ):  # so that NaN means "not certain"
-                self.in_full += 1
-                results.append(self.search_in_full(session, k, mask, with_log_sums))
-                continue
-            log_sum = 0.0
-            if with_log_sums:
-                every = scores[row, : len(self.table)].astype(np.float32)
-                every *= unit[row]
-                every[columns[own]] = exact[own]
-                log_sum = log_sum_of(every)
-            results.append((best, log_sum))
-        return results
-
-    def search_in_full(
-        self, session: Floats, k: int, mask: Mask | None, with_log_sums: bool
-    ) -> tuple[Best, float]:
-        """As `search`, for one session vector [d], from the products of all items."""
-        scores = self.table @ session
-        best = (
-            best_of(scores, k)
-            if mask is None
-            else best_of(scores[mask], k, np.flatnonzero(mask))
-        )
-        return best, log_sum_of(scores) if with_log_sums else 0.0
+    if items * d > CACHED or platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    with suppress(OSError):  # not Linux
+        return "_vnni" in Path("/proc/cpuinfo").read_text()
+    return False
 
 
-def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
-    """Of rounded scores [B, n'] the bars [B] that no item exceeds but those that may be among the
-    best; and these items as rows, in order, and columns.
+def rounded_items(table: Floats) -> bytes | None:
+    """An ONNX file that multiplies 8-bit sessions [B, d] with the rounded items: scores [B, n'].
 
-    A row has no items where too many would be needed: so many scores are equal, or so few allowed.
+    n' is n, filled up to a multiple of BLOCK. None if the items can't be rounded (none, too many,
+    not finite), or ONNX is not installed.
     """
-    blocks = scores.reshape(
-        len(scores), BLOCK, -1
-    )  # a block is a column: quicker than neighbouring items
-    highest = blocks.max(1)  # [B, n' / BLOCK]
-    bars = np.partition(highest, -most, axis=1)[:, -most]
-    above = highest >= bars[:, None]
-    above[(bars == LOWEST) | (np.count_nonzero(above, axis=1) > MOST_EQUAL * most)] = (
-        False
+    if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
+        return None
+    try:
+        import_runtime()
+        onnx = imported("onnx", "ONNX", "serve")
+    except InputError:
+        return None
+    step = step_of(table)
+    levels = np.rint(table / step)
+    restored = levels * step
+    zero = np.array(0, np.int8) if is_signed(*table.shape) else ZERO_POINT
+    filled = np.pad(levels, ((0, -len(levels) % BLOCK), (0, 0))).T + zero  # [d, n']
+    d, columns = filled.shape
+    items = np.ascontiguousarray(filled.astype(zero.dtype))
+    types = onnx.TensorProto
+    value_info = onnx.helper.make_tensor_value_info
+    inputs = ["sessions", "items", "zero of sessions", "zero of items"]
+    from_array = onnx.numpy_helper.from_array
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", inputs, ["scores"])],
+        "rounded",
+        [value_info("sessions", types.UINT8, ["B", d])],
+        [value_info("scores", types.INT32, ["B", columns])],
+        [
+            from_array(items, "items"),
+            from_array(ZERO_POINT, "zero of sessions"),
+            from_array(zero, "zero of items"),
+        ],
     )
-    # `flatnonzero` and `divmod` take a third of the time of a `nonzero` with two axes.
-    rows, block = np.divmod(np.flatnonzero(above), above.shape[1])
-    chosen, place = np.divmod(
-        np.flatnonzero(blocks[rows, :, block] >= bars[rows, None]), BLOCK
-    )
-    return bars, rows[chosen], place * above.shape[1] + block[chosen]
+    opset = onnx.helper.make_opsetid("", 18)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    about = {
+        "step": str(float(step)),
+        "error": str(float(lengths_of(table - restored).max())),
+        "longest": str(float(lengths_of(restored).max())),
+    }
+    onnx.helper.set_model_props(model, about)
+    return bytes(model.SerializeToString())
+
+
+class RoundedItems:
+    """Multiplies with rounded items. `content` is a file of `rounded_items`."""
+
+    def __init__(self, content: bytes, threads: int = 1) -> None:
+        self.session = open_session(content, threads)
+        about = self.session.get_modelmeta().custom_metadata_map
+        self.step = np.float32(about["step"])
+        self.longest = np.float32(about["longest"])
+        self.error = np.float32(about["error"]) + np.float32(ROUNDING) * self.longest
+
+    def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
+        """The scores [B, n'] of the rounded vectors, their unit [B], a bound [B] on their error."""
+        steps = step_of(sessions, axis=1)
+        levels = np.rint(sessions / steps[:, None])
+        # By Cauchy-Schwarz, for the rounded v' = v - f and x' = x - e of an item v and a session x,
+        #     |v·x - v'·x'|  <=  |v'| |e| + |f| |x|
+        session_errors = lengths_of(sessions - levels * steps[:, None])
+        slack = lengths_of(sessions) * self.error + session_errors * self.longest
+        levels += ZERO_POINT
+        (scores,) = self.session.run(None, {"sessions": levels.astype(np.uint8)})
+        return scores, steps * self.step, slack
 
 
 def allowed(scores: Rounded, masks: Masks) -> Rounded:
@@ -161,136 +145,119 @@ def allowed(scores: Rounded, masks: Masks) -> Rounded:
             continue
         highest = np.full(len(row), LOWEST, np.int32)
         highest[: len(mask)] -= mask  # LOWEST - 1 is the highest number
-        rows.append(
-            np.minimum(row, highest)
-        )  # three times quicker than `np.where`, which branches
+        # Three times quicker than `np.where`, which branches.
+        rows.append(np.minimum(row, highest))
     return np.stack(rows)
 
 
-class RoundedItems:
-    """`content` is that of an ONNX file from `rounded_items`."""
+def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
+    """The thresholds [B] of rounded scores [B, n'], which about `most` blocks reach; and the items
+    that reach them, as sorted rows and columns.
 
-    def __init__(self, content: bytes, threads: int = 1) -> None:
-        self.session = open_session(content, threads)
-        about = self.session.get_modelmeta().custom_metadata_map
-        self.step, error, self.longest = (
-            np.float32(about[name]) for name in ("step", "error", "longest")
-        )
-        self.error = error + np.float32(ROUNDING) * self.longest
-
-    def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], their unit [B], the bound on their error [B].
-
-        n' is n, filled up with items of score 0 to a multiple of BLOCK. By Cauchy-Schwarz, for the
-        rounded v' = v - f and x' = x - e,
-
-            |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
-        """
-        steps = step_of(sessions, axis=1)
-        rounded = np.rint(sessions / steps[:, None])
-        slack = (
-            lengths(sessions) * self.error
-            + lengths(sessions - rounded * steps[:, None]) * self.longest
-        )
-        rounded += ZERO_POINT
-        (scores,) = self.session.run(None, {"sessions": rounded.astype(np.uint8)})
-        return scores, steps * self.step, slack
-
-
-def is_signed(items: int, d: int) -> bool:
-    """Whether the rounded items of a table of this size are best signed on this processor.
-
-    They are where it multiplies unsigned with signed bytes (VNNI); elsewhere that overflows.
+    A row has no items if too many blocks reach its threshold, or too few items are allowed.
     """
-    if items * d > CACHED or platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    with suppress(OSError):  # not Linux
-        return "_vnni" in Path("/proc/cpuinfo").read_text()
-    return False
+    # Along this axis the maximum is found quicker than over blocks of neighbouring items.
+    blocks = scores.reshape(len(scores), BLOCK, -1)
+    highest = blocks.max(1)  # [B, n' / BLOCK]
+    thresholds = np.partition(highest, -most, axis=1)[:, -most]
+    reaches = highest >= thresholds[:, None]
+    too_many = np.count_nonzero(reaches, axis=1) > MOST_EQUAL * most
+    reaches[(thresholds == LOWEST) | too_many] = False
+    # `flatnonzero` and `divmod` take a third of the time of a `nonzero` with two axes.
+    number_of_blocks = reaches.shape[1]
+    rows, block = np.divmod(np.flatnonzero(reaches), number_of_blocks)
+    item_reaches = blocks[rows, :, block] >= thresholds[rows, None]
+    chosen, slot = np.divmod(np.flatnonzero(item_reaches), BLOCK)
+    return thresholds, rows[chosen], slot * number_of_blocks + block[chosen]
 
 
-def rounded_items(table: Floats) -> bytes | None:
-    """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the items, rounded by one step.
-    None where they can't be rounded (none, too many, not finite), or ONNX is not installed."""
-    if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
-        return None
-    try:
-        import_runtime()
-        onnx = imported("onnx", "ONNX", "serve")
-    except InputError:
-        return None
-    step = step_of(table)
-    rounded = np.rint(table / step)
-    restored = rounded * step
-    zero = (
-        np.array(0, np.int8)
-        if is_signed(*table.shape)
-        else np.array(ZERO_POINT, np.uint8)
-    )
-    filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))).T + zero  # [d, n']
-    helper = onnx.helper
-    numpy_helper = onnx.numpy_helper
-    kinds = onnx.TensorProto
-    graph = helper.make_graph(
-        [
-            helper.make_node(
-                "MatMulInteger",
-                ["sessions", "items", "zero of sessions", "zero of items"],
-                ["scores"],
-            )
-        ],
-        "rounded",
-        [
-            helper.make_tensor_value_info(
-                "sessions", kinds.UINT8, ["B", filled.shape[0]]
-            )
-        ],
-        [helper.make_tensor_value_info("scores", kinds.INT32, ["B", filled.shape[1]])],
-        [
-            numpy_helper.from_array(
-                np.ascontiguousarray(filled.astype(zero.dtype)), "items"
-            ),
-            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero of sessions"),
-            numpy_helper.from_array(zero, "zero of items"),
-        ],
-    )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
-    )
-    about = {
-        "step": step,
-        "error": lengths(table - restored).max(),
-        "longest": lengths(restored).max(),
-    }
-    helper.set_model_props(
-        model, {name: str(float(value)) for name, value in about.items()}
-    )
-    content: bytes = model.SerializeToString()
-    return content
+class ExactSearch(VectorSearch):
+    """Searches on the CPU. `rounded` is a file of `rounded_items`, if there is one already;
+    `cores` may be used for one search."""
+
+    kind = "exact"
+    recall = 1.0
+
+    def __init__(
+        self, table: Floats, rounded: bytes | None = None, cores: int = 1
+    ) -> None:
+        self.table = table
+        self.in_full = 0  # sessions that had to be scored in full
+        content = rounded_items(table) if rounded is None else rounded
+        # Several cores read a large catalogue faster; a small one takes less than a millisecond.
+        threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
+        self.rounded = None if content is None else RoundedItems(content, threads)
+
+    def search(
+        self,
+        sessions: Floats,
+        counts: Sequence[int],
+        masks: Masks | None = None,
+        with_log_sums: bool = False,
+    ) -> list[tuple[Best, float]]:
+        masks = masks or [None] * len(sessions)
+        most = max(counts) + MORE_BLOCKS
+        if self.rounded is None or len(self.table) < 2 * most * BLOCK:
+            return [
+                self.search_in_full(session, k, mask, with_log_sums)
+                for session, k, mask in zip(sessions, counts, masks, strict=True)
+            ]
+        scores, unit, slack = self.rounded.scores(sessions)
+        thresholds, rows, columns = best_rounded(allowed(scores, masks), most)
+        bounds = thresholds * unit + slack  # no skipped item has a higher score
+        is_item = columns < len(self.table)  # the others fill up the last block
+        rows = rows[is_item]
+        columns = columns[is_item]
+        vectors = self.table.take(columns, 0)
+        exact = np.einsum("cd,cd->c", vectors, sessions.take(rows, 0))
+        starts = np.searchsorted(rows, np.arange(len(sessions) + 1))
+        results = []
+        for row, (k, mask) in enumerate(zip(counts, masks, strict=True)):
+            candidates = slice(starts[row], starts[row + 1])
+            best = best_of(exact[candidates], k, columns[candidates])
+            # A NaN means "not certain".
+            is_certain = len(best.scores) == k and bounds[row] < best.scores[-1]
+            if not is_certain:
+                self.in_full += 1
+                in_full = self.search_in_full(sessions[row], k, mask, with_log_sums)
+                results.append(in_full)
+                continue
+            log_sum = 0.0
+            if with_log_sums:
+                # The rounded products, those of the candidates replaced by the exact ones. If R is
+                # the share of Z from rounded products, the error of log Z is at most
+                # log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
+                products = scores[row, : len(self.table)].astype(np.float32)
+                products *= unit[row]
+                products[columns[candidates]] = exact[candidates]
+                log_sum = log_sum_of(products)
+            results.append((best, log_sum))
+        return results
+
+    def search_in_full(
+        self, session: Floats, k: int, mask: Mask | None, with_log_sums: bool
+    ) -> tuple[Best, float]:
+        """As `search`, for one session vector [d], from the products of all items."""
+        scores = self.table @ session
+        log_sum = log_sum_of(scores) if with_log_sums else 0.0
+        if mask is None:
+            return best_of(scores, k), log_sum
+        return best_of(scores[mask], k, np.flatnonzero(mask)), log_sum
 
 
-def lengths(vectors: Floats) -> Floats:
-    """[N, d] -> [N]; quicker than `np.linalg.norm`."""
-    norms: Floats = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    return norms
-
-
-def step_of(values: Floats, axis: int | None = None) -> Floats:
-    """The size of one of the 8-bit levels."""
-    largest = np.abs(values).max(axis)
-    return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
+def rounded_name(table: Floats) -> str:
+    return "signed" if is_signed(*table.shape) else "unsigned"
 
 
 def item_vectors_content(table: Floats, similar: Floats) -> bytes:
-    """The content of items.safetensors; items are similar by the cosine of the vectors `similar`.
-    `signed` or `unsigned` is an ONNX file of the rounded vectors, where they can be rounded."""
+    """The content of items.safetensors: the vectors by whose products items are found, also
+    rounded, and by whose cosines they are similar."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
-    if rounded := rounded_items(table):
-        arrays["signed" if is_signed(*table.shape) else "unsigned"] = np.frombuffer(
-            rounded, np.uint8
-        )
+    rounded = rounded_items(table)
+    if rounded is not None:
+        arrays[rounded_name(table)] = np.frombuffer(rounded, np.uint8)
     if not np.array_equal(table, similar):
         arrays["similarity_vectors"] = similar
     return save(arrays)
@@ -299,8 +266,7 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
 def parse_item_vectors(
     content: bytes, path: Path, items: int
 ) -> tuple[Floats, Floats, bytes | None]:
-    """The item vectors [n, d], those of similarity [n, d], and an ONNX file of the first in 8 bits;
-    None where it has to be computed. `content` is that of the file `path`, which errors name."""
+    """What `item_vectors_content` wrote to the file `path`: table, similar, and rounded items."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -313,10 +279,7 @@ def parse_item_vectors(
         raise InputError(
             f"{path} can't be read ({error}); write it again with posrec export --overwrite"
         ) from None
-    # None, so that they are rounded again, where the file was made on another kind of processor.
-    rounded = arrays.get("signed" if is_signed(*table.shape) else "unsigned")
-    return (
-        table,
-        arrays.get("similarity_vectors", table),
-        None if rounded is None else rounded.tobytes(),
-    )
+    similar = arrays.get("similarity_vectors", table)
+    # Absent if the file was made on another kind of processor: they are rounded again.
+    rounded = arrays.get(rounded_name(table))
+    return table, similar, None if rounded is None else rounded.tobytes()

@@ -1,10 +1,9 @@
-"""Approximate search by faiss, for catalogues too large to go through for every session (IVF, 4-bit
-PQ).
+"""Approximate search by faiss (IVF, 4-bit PQ), for catalogues too large to read for every session.
 
 Similar items are in one list together, with four bits for every number of an item's vector. For a
 session, faiss looks through the nearest lists (`probes` of them), and the best items found are
-scored again in full. The number of probes is chosen by measuring: the fewest that find enough of
-the best."""
+scored again in full. `build` chooses the fewest probes that find enough of the best.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,14 +31,17 @@ from posrec.runs.folder import Run
 
 LARGE = 1_000_000  # items; up to this many exact search is quick enough
 RESCORED = 10  # candidates scored in full for each item asked for
-SMALLEST_SHARE = (
-    1 / 32
-)  # of items allowed by a mask, for which proportionally more are searched for
+# The smaller the share of items that a mask allows, the more items are found, down to this share.
+SMALLEST_SHARE = 1 / 32
 CODES = 16  # of four bits; faiss refuses to train on fewer items
 POINTS = 64  # training items for each list
 RECALL_SESSIONS = 256  # sessions on which recall is measured
-BEST = 20  # recall is measured on so many best items
+BEST = 20  # recall is the share of the exact best 20 items
 SAMPLE = 8192  # items from which log Z is estimated
+
+
+def import_faiss() -> Any:
+    return imported("faiss", "faiss", "scale")
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,11 @@ class FaissSearch(VectorSearch):
     kind = "faiss"
 
     def __init__(self, table: Floats, index: Any, recall: float = 0.0) -> None:
-        if (index.ntotal, index.d) != table.shape:
+        n, d = table.shape
+        if (index.ntotal, index.d) != (n, d):
             raise InputError(
                 f"the index has {index.ntotal} items with vectors of size {index.d}; "
-                f"the run has {table.shape[0]} with vectors of size {table.shape[1]}"
+                f"the run has {n} with vectors of size {d}"
             )
         self.table = table
         self.index = index
@@ -93,38 +96,33 @@ class FaissSearch(VectorSearch):
     def search(
         self,
         sessions: Floats,
-        wanted: Sequence[int],
+        counts: Sequence[int],
         masks: Masks | None = None,
         with_log_sums: bool = False,
     ) -> list[tuple[Best, float]]:
-        """The smaller the share of items that a mask allows, the more items faiss is asked for."""
         masks = masks or [None] * len(sessions)
-        share = min(
-            (np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None),
-            default=1.0,
-        )
-        most = min(
-            int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table)
-        )
+        shares = [
+            np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None
+        ]
+        share = max(min(shares, default=1.0), SMALLEST_SHARE)
+        most = min(int(RESCORED * max(counts) / share), len(self.table))
         _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
         results = []
         for session, columns, k, mask in zip(
-            sessions, nearest, wanted, masks, strict=True
+            sessions, nearest, counts, masks, strict=True
         ):
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
                 columns = np.arange(len(self.table))
             scores = self.products(session, columns)
-            log_sum = (
-                self.estimated_log_sum(session, columns, scores)
-                if with_log_sums
-                else 0.0
-            )
+            log_sum = 0.0
+            if with_log_sums:
+                log_sum = self.estimated_log_sum(session, columns, scores)
             if mask is not None:
-                allowed = mask[columns]
-                columns = columns[allowed]
-                scores = scores[allowed]
-                if len(columns) < k:  # those found that the mask allows are too few
+                is_allowed = mask[columns]
+                columns = columns[is_allowed]
+                scores = scores[is_allowed]
+                if len(columns) < k:  # the mask allows too few of them
                     columns = np.flatnonzero(mask)
                     scores = self.products(session, columns)
             results.append((best_of(scores, k, columns), log_sum))
@@ -132,28 +130,27 @@ class FaissSearch(VectorSearch):
 
     @cached_property
     def sample(self) -> tuple[Columns, Floats]:
+        """The same for every session, so that the same session always has the same scores."""
         size = min(SAMPLE, len(self.table))
         columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
         return columns, self.table[columns]
 
     def estimated_log_sum(
-        self, session: Floats, found: Columns, scores: Floats
+        self, session: Floats, nearest: Columns, scores: Floats
     ) -> float:
-        """log Z of one session vector [d], which a term for own items needs (best_items.py).
+        """log Z of one session vector [d], from the scores of the nearest items and a sample.
 
-            Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
-
-        The sample is the same for every session, so the same session always has the same scores.
+        Z = sum_{i nearest} exp(z_i) + (n - nearest) mean_{i in the sample, not nearest} exp(z_i)
         """
         columns, vectors = self.sample
-        others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
+        is_other = ~np.isin(columns, nearest, assume_unique=True)
+        others = (vectors @ session)[is_other]
         exact = log_sum_of(scores)
-        left = len(self.table) - len(found)
+        left = len(self.table) - len(nearest)
         if not left or not len(others):
             return exact
-        return float(
-            np.logaddexp(exact, log_sum_of(others) + np.log(left / len(others)))
-        )
+        estimate = log_sum_of(others) + np.log(left / len(others))
+        return float(np.logaddexp(exact, estimate))
 
 
 def build(
@@ -168,32 +165,32 @@ def build(
     index = faiss.index_factory(d, f"IVF{lists},PQ{d}x4fs", faiss.METRIC_INNER_PRODUCT)
     index.cp.max_points_per_centroid = POINTS
     index.cp.niter = 10
-    for clustering in (index.cp, index.pq.cp):
-        clustering.min_points_per_centroid = (
-            1  # faiss warns below; small catalogues are fine
-        )
+    # faiss warns below the minimum, but small catalogues are fine.
+    index.cp.min_points_per_centroid = 1
+    index.pq.cp.min_points_per_centroid = 1
     index.train(table if n >= CODES else np.tile(table, (CODES, 1)))
     index.add(table)
     search = FaissSearch(table, index)
     exact = exact_best(table, sessions)
     index.nprobe = min(settings.probes or 1, lists)
-    found = recall(search, sessions, exact)
-    while not settings.probes and found < settings.recall and index.nprobe < lists:
+    measured = recall(search, sessions, exact)
+    while not settings.probes and measured < settings.recall and index.nprobe < lists:
         index.nprobe = min(2 * index.nprobe, lists)
-        found = recall(search, sessions, exact)
-    return index, found
+        measured = recall(search, sessions, exact)
+    return index, measured
 
 
 def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
-    found = ExactSearch(table).search(sessions, [min(BEST, len(table))] * len(sessions))
-    return [set(columns.tolist()) for (_, columns), _ in found]
+    counts = [min(BEST, len(table))] * len(sessions)
+    results = ExactSearch(table).search(sessions, counts)
+    return [set(best.columns.tolist()) for best, _ in results]
 
 
 def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
-    found = search.search(sessions, [len(one) for one in exact])
+    results = search.search(sessions, [len(columns) for columns in exact])
     shares = [
-        len(one.intersection(best[1].tolist())) / len(one)
-        for one, (best, _) in zip(exact, found, strict=True)
+        len(columns.intersection(best.columns.tolist())) / len(columns)
+        for columns, (best, _) in zip(exact, results, strict=True)
     ]
     return float(np.mean(shares))
 
@@ -201,28 +198,27 @@ def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> floa
 def likely_sessions(
     run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS
 ) -> Floats:
-    """Vectors of random sessions of one to five items, drawn by their training clicks."""
+    """Vectors of sessions of one to five items, drawn by their training clicks."""
     draw = np.random.default_rng(0)
     longest = encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
-    return encoder.encode(
-        *padded(drawn_sessions(run.popularity, lengths, draw), longest)
-    )[0]
+    sessions = drawn_sessions(run.popularity, lengths, draw)
+    vectors, _ = encoder.encode(*padded(sessions, longest))
+    return vectors
 
 
 def write_index(
     run: Run, path: Path, settings: IndexSettings, overwrite: bool = False
 ) -> FaissSearch:
-    """Build the index of a run's items and write it in faiss's file format."""
-    from posrec.recommend.rank.torch_model import TorchEncoder, item_table, network
+    from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 
     faiss = import_faiss()
     table = item_table(run)
-    encoder = TorchEncoder(network(run))
+    encoder = TorchEncoder(run.model)
     with whole_file(path, overwrite) as unfinished:
-        index, found = build(table, likely_sessions(run, encoder), settings)
+        index, measured = build(table, likely_sessions(run, encoder), settings)
         faiss.write_index(index, str(unfinished))
-    return FaissSearch(table, index, found)
+    return FaissSearch(table, index, measured)
 
 
 def parse_index(
@@ -233,13 +229,8 @@ def parse_index(
     try:
         index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
     except RuntimeError as error:
-        raise InputError(
-            f"{path} is not a faiss index ({str(error).splitlines()[0]})"
-        ) from None
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path} is not a faiss index ({reason})") from None
     search = FaissSearch(table, index)
     search.recall = recall(search, sessions, exact_best(table, sessions))
     return search
-
-
-def import_faiss() -> Any:
-    return imported("faiss", "faiss", "scale")

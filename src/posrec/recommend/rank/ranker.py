@@ -1,11 +1,10 @@
 """The one ranker: the best items for many queries, each with its own k and its own candidates.
 
 `ScoresRanker` in torch_model.py scores every item, for any model, also on a GPU. `SearchRanker` is
-quicker for small batches on a CPU: an exact search or faiss finds the items of session vectors.
-A query of which no click is known gets the most clicked items.
+quicker for small batches on a CPU. A session without a known click gets the most clicked items.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,32 +30,26 @@ Ranking = list[tuple[int, float]]  # item numbers and their scores, the best fir
 
 @dataclass(frozen=True)
 class Query:
-    """A session, and which items are asked for."""
+    """The items that are asked for."""
 
     session: EncodedSession
     k: int
     candidates: Candidates = EVERY_ITEM
-    left_out: frozenset[int] = (
-        frozenset()
-    )  # the numbers of candidates that must not be recommended, which are few
+    # The numbers of a few candidates that must not be recommended.
+    left_out: frozenset[int] = frozenset()
 
 
 class Ranker:
-    """Over items 1..n, whose training clicks `popularity [n]` counts.
+    """Ranks items 1..n, whose training clicks `popularity [n]` counts.
 
-    Attributes:
-        search_kind: exact, faiss or "all scores".
-        recall: the share of the exact best 20 items that is found.
-        max_length: the number of latest clicks that are read.
-        stride: a longer session is read from a multiple of it on.
-        has_own_items: whether there is a term for the session's own items, so that scores are log
-            probabilities.
+    `model` is a SessionEncoder, or a model of torch. `search_kind` is exact, faiss or "all scores",
+    and `recall` the share of the exact best 20 items that is found. With a term for own items,
+    scores are log probabilities.
     """
 
     def __init__(
         self, popularity: Floats, search_kind: str, recall: float, model: Any
     ) -> None:
-        """`model` is a SessionEncoder, or a model of torch."""
         self.popularity = popularity
         self.items = len(popularity)
         self.search_kind = search_kind
@@ -65,48 +58,36 @@ class Ranker:
         self.stride: int = model.stride
         self.has_own_items: bool = model.has_own_items
 
-    @cached_property
-    def most_clicked(self) -> Columns:
-        """[n] the columns of all items, the most clicked first."""
-        return np.argsort(-self.popularity, kind="stable")
-
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """The best items of every query; fewer than its k where too few are left."""
-        rankings: list[Ranking] = [[]] * len(queries)
-        for rows in self.chunks(queries):
-            chunk = [queries[row] for row in rows]
-            ranked = (
-                self.rank_known(chunk)
-                if chunk[0].session.numbers
-                else map(self.popular_items, chunk)
-            )
-            for row, ranking in zip(rows, ranked, strict=True):
-                rankings[row] = ranking
-        return rankings
-
-    def chunks(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """The rows of a bounded number of queries; those without a known click are separate."""
         size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
-        for known in (True, False):
-            rows = [
-                row
-                for row, query in enumerate(queries)
-                if bool(query.session.numbers) == known
-            ]
-            yield from (
-                rows[start : start + size] for start in range(0, len(rows), size)
-            )
+        known = [query for query in queries if query.session.numbers]
+        known_rankings: list[Ranking] = []
+        for start in range(0, len(known), size):
+            known_rankings += self.rank_known(known[start : start + size])
+        rankings = []
+        remaining = iter(known_rankings)
+        for query in queries:
+            is_known = bool(query.session.numbers)
+            rankings.append(next(remaining) if is_known else self.popular_items(query))
+        return rankings
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         """As `rank`, for queries with at least one known click."""
         raise NotImplementedError
 
+    @cached_property
+    def most_clicked(self) -> Columns:
+        """[n] the columns of all items, the most clicked first."""
+        return np.argsort(-self.popularity, kind="stable")
+
     def popular_items(self, query: Query) -> Ranking:
         columns = self.most_clicked
-        if (mask := query.candidates.mask) is not None:
+        mask = query.candidates.mask
+        if mask is not None:
             columns = columns[mask[columns]]
-        best = columns[: query.k + len(query.left_out)]
-        return as_ranking((self.popularity[best], best), query)
+        columns = columns[: query.k + len(query.left_out)]
+        return as_ranking(Best(self.popularity[columns], columns), query)
 
 
 class SearchRanker(Ranker):
@@ -124,49 +105,63 @@ class SearchRanker(Ranker):
         self.search = search
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        """It searches for more items than k, since some of them may have to be left out."""
         sessions = [query.session.numbers for query in queries]
-        vectors, own = self.encoder.encode(
-            *padded(sessions, self.max_length, self.stride)
-        )
-        own_slots = 0 if own is None else own.items.shape[1]
-        most = [
+        batch = padded(sessions, self.max_length, self.stride)
+        vectors, own_items = self.encoder.encode(*batch)
+        own_slots = 0 if own_items is None else own_items.items.shape[1]
+        # More items than k are found, since some of them may have to be left out.
+        counts = [
             min(query.k + len(query.left_out) + own_slots, self.items)
             for query in queries
         ]
-        masks = [query.candidates.mask for query in queries]
-        few = [
-            query.candidates.few for query in queries
-        ]  # these candidates are scored one by one
-        # With a term for own items every session needs log Z, so those with few candidates search
-        # for one item.
-        rows = [
-            row for row, columns in enumerate(few) if columns is None or own is not None
-        ]
-        found: dict[int, tuple[Best, float]] = {}
-        if rows:
-            wanted = [most[row] if few[row] is None else 1 for row in rows]
-            allowed = [masks[row] if few[row] is None else None for row in rows]
-            results = self.search.search(
-                vectors[rows], wanted, allowed, with_log_sums=own is not None
-            )
-            found = dict(zip(rows, results, strict=True))
-        best = [
-            found[row][0]
-            if columns is None
-            else best_of(
-                self.search.products(vectors[row], columns), most[row], columns
-            )
-            for row, columns in enumerate(few)
-        ]
-        if own is not None:
-            best = own.ranked_with(best, [found[row][1] for row in rows], masks)
-        return [as_ranking(*one) for one in zip(best, queries, strict=True)]
+        results = self.searched(queries, vectors, counts, own_items is not None)
+        best = []
+        for row, query in enumerate(queries):
+            columns = query.candidates.few
+            if columns is None:
+                best.append(results[row][0])
+            else:
+                products = self.search.products(vectors[row], columns)
+                best.append(best_of(products, counts[row], columns))
+        if own_items is not None:
+            log_sums = [log_sum for _, log_sum in results.values()]
+            masks = [query.candidates.mask for query in queries]
+            best = own_items.ranked_with(best, log_sums, masks)
+        return list(map(as_ranking, best, queries))
+
+    def searched(
+        self,
+        queries: Sequence[Query],
+        vectors: Floats,
+        counts: Sequence[int],
+        with_log_sums: bool,
+    ) -> dict[int, tuple[Best, float]]:
+        """The results of the search by row. Few candidates are scored one by one instead; if log Z
+        is needed, they are searched too, for one item."""
+        rows = []
+        row_counts = []
+        row_masks = []
+        for row, query in enumerate(queries):
+            is_few = query.candidates.few is not None
+            if is_few and not with_log_sums:
+                continue
+            rows.append(row)
+            row_counts.append(1 if is_few else counts[row])
+            row_masks.append(None if is_few else query.candidates.mask)
+        if not rows:
+            return {}
+        results = self.search.search(
+            vectors[rows], row_counts, row_masks, with_log_sums
+        )
+        return dict(zip(rows, results, strict=True))
 
 
 def as_ranking(best: Best, query: Query) -> Ranking:
     """The k best as item numbers, without those that are left out."""
-    ranked = zip((best[1] + 1).tolist(), best[0].tolist(), strict=True)
-    return [(item, score) for item, score in ranked if item not in query.left_out][
-        : query.k
+    numbers = (best.columns + 1).tolist()
+    ranking = [
+        (number, score)
+        for number, score in zip(numbers, best.scores.tolist(), strict=True)
+        if number not in query.left_out
     ]
+    return ranking[: query.k]

@@ -1,5 +1,4 @@
-"""How similar items are: the cosine of the angle between their vectors; and lists of items that
-differ."""
+"""How similar items are, by the cosine of their vectors; and lists of items that differ."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -8,7 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of
+from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of, lengths_of
 from posrec.recommend.rank.ranker import Ranking
 from posrec.runs.folder import Run
 
@@ -26,21 +25,20 @@ class Similarity:
     @cached_property
     def lengths(self) -> Floats:
         """[n]; never 0, so that one can divide by it."""
-        lengths: Floats = np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors))
-        return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
+        tiny = np.finfo(np.float32).tiny ** 0.5
+        return np.maximum(lengths_of(self.vectors), tiny, dtype=np.float32)
 
     def most_similar(
         self, number: int, k: int, candidates: Candidates, denied: Collection[int]
     ) -> Best:
-        cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (
-            self.lengths * self.lengths[number - 1]
-        )  # [n]
-        cosine[np.array([number, *denied]) - 1] = -np.inf
+        products = self.vectors @ self.vectors[number - 1]
+        cosines: Floats = products / (self.lengths * self.lengths[number - 1])  # [n]
+        cosines[np.array([number, *denied]) - 1] = -np.inf
         if candidates.mask is not None:
-            cosine[~candidates.mask] = -np.inf
-        scores, columns = best_of(cosine, k)
-        allowed = scores != -np.inf
-        return scores[allowed], columns[allowed]
+            cosines[~candidates.mask] = -np.inf
+        scores, columns = best_of(cosines, k)
+        is_allowed = scores != -np.inf
+        return Best(scores[is_allowed], columns[is_allowed])
 
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
@@ -54,9 +52,8 @@ def similarity_of(run: Run) -> Similarity | None:
         return None
     from posrec.recommend.rank.torch_model import similarity_vectors
 
-    return Similarity(
-        partial(similarity_vectors, run)
-    )  # of a recommender, it would be a reference cycle
+    # Of the run: a function of the recommender would be a reference cycle.
+    return Similarity(partial(similarity_vectors, run))
 
 
 def marginal_relevance(
@@ -69,21 +66,15 @@ def marginal_relevance(
         (1 - weight) relevance(i)  -  weight max_{j in the list} max(0, cos(i, j))
 
     where relevance is the score, scaled from 1 for the first item to 0 for the last.
-
-    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
-    >>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
-    [0, 2]
     """
     if not len(scores):
         return []
-    relevance = (scores - scores[-1]) / max(
-        float(scores[0] - scores[-1]), np.finfo(np.float32).tiny
-    )
+    tiny = np.finfo(np.float32).tiny
+    relevance = (scores - scores[-1]) / max(float(scores[0] - scores[-1]), tiny)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    cosines = (
-        units @ units.T
-    )  # [P, P] at once: quicker than a row for each item of a long list
+    units = vectors / np.maximum(lengths, tiny)
+    # [P, P] at once is quicker than a row for each item of a long list.
+    cosines = units @ units.T
     nearest = np.zeros(len(scores), np.float32)
     chosen: list[int] = []
     gains = (1 - weight) * relevance

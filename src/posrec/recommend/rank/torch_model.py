@@ -17,9 +17,40 @@ from posrec.recommend.rank.ranker import Query, Ranker, Ranking
 from posrec.runs.folder import Run
 
 
-class TorchEncoder:
-    """`model` is a SessionModel."""
+def as_floats(tensor: Tensor) -> Floats:
+    array: Floats = tensor.detach().float().cpu().contiguous().numpy()
+    return array
 
+
+def as_arrays(own_items: OwnItems) -> OwnItemArrays:
+    assert own_items.products is not None
+    return OwnItemArrays(
+        own_items.items.cpu().numpy(),
+        as_floats(own_items.products),
+        as_floats(own_items.raised),
+        as_floats(own_items.repeat),
+        as_floats(own_items.explore),
+    )
+
+
+@torch.inference_mode()
+def item_table(run: Run) -> Floats:
+    """[n, d] the item vectors of a run's model, which moves to the CPU."""
+    if not isinstance(run.model, SessionModel):
+        raise InputError(
+            f"{run.config['model']} has no item vectors, so there is nothing to index"
+        )
+    return as_floats(run.model.cpu().eval().item_vectors())
+
+
+@torch.inference_mode()
+def similarity_vectors(run: Run) -> Floats:
+    """[n, d] the vectors by whose cosine two items are similar."""
+    model: Any = run.model
+    return as_floats(model.similarity_vectors())
+
+
+class TorchEncoder:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.config = model.config
@@ -30,46 +61,10 @@ class TorchEncoder:
     def encode(
         self, items: Columns, lengths: Columns
     ) -> tuple[Floats, OwnItemArrays | None]:
-        vectors, own = self.model.sessions_and_own_items(
-            SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
-        )
-        return as_floats(vectors), None if own is None else as_arrays(own)
-
-
-def as_arrays(own: OwnItems) -> OwnItemArrays:
-    assert own.products is not None
-    floats = (
-        as_floats(values)
-        for values in (own.products, own.raised, own.repeat, own.explore)
-    )
-    return OwnItemArrays(own.items.cpu().numpy(), *floats)
-
-
-def as_floats(tensor: Tensor) -> Floats:
-    array: Floats = tensor.detach().float().cpu().contiguous().numpy()
-    return array
-
-
-def network(run: Run) -> SessionModel:
-    """The run's model on the CPU; an InputError for a counting model."""
-    if not isinstance(run.model, SessionModel):
-        raise InputError(
-            f"{run.config['model']} has no item vectors, so there is nothing to index"
-        )
-    return run.model.cpu().eval()
-
-
-@torch.inference_mode()
-def item_table(run: Run) -> Floats:
-    """[n, d] the item vectors of a run's model."""
-    return as_floats(network(run).item_vectors())
-
-
-@torch.inference_mode()
-def similarity_vectors(run: Run) -> Floats:
-    """[n, d] the vectors by whose cosine two items are similar."""
-    model: Any = run.model
-    return as_floats(model.similarity_vectors())
+        batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
+        vectors, own_items = self.model.sessions_and_own_items(batch)
+        arrays = None if own_items is None else as_arrays(own_items)
+        return as_floats(vectors), arrays
 
 
 class ScoresRanker(Ranker):
@@ -82,12 +77,10 @@ class ScoresRanker(Ranker):
 
     @torch.inference_mode()
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        batch = SessionBatch.of(
-            [query.session.numbers for query in queries], self.max_length, self.stride
-        )
-        scores = self.scorer.scores(batch.to(self.device)).to(
-            self.device, torch.float32
-        )  # [B, n]
+        sessions = [query.session.numbers for query in queries]
+        batch = SessionBatch.of(sessions, self.max_length, self.stride)
+        scores = self.scorer.scores(batch.to(self.device))  # [B, n]
+        scores = scores.to(self.device, torch.float32)
         if any(query.candidates.mask is not None for query in queries):
             scores = scores.masked_fill(~self.allowed(queries), -torch.inf)
         left_out = [
@@ -96,29 +89,24 @@ class ScoresRanker(Ranker):
         if left_out:
             rows, items = torch.tensor(left_out, device=self.device).T
             scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
-        best, columns = (
-            part.cpu()
-            for part in top(scores, min(max(query.k for query in queries), self.items))
-        )
-        return [
-            [
-                (number, score)
-                for number, score in zip(numbers[: query.k], values, strict=False)
-                if score != -torch.inf
-            ]
-            for query, values, numbers in zip(
-                queries, best.tolist(), (columns + 1).tolist(), strict=True
-            )
-        ]
+        most = min(max(query.k for query in queries), self.items)
+        best_scores, columns = top(scores, most)
+        numbers = (columns + 1).tolist()
+        return list(map(allowed_ranking, queries, best_scores.tolist(), numbers))
 
     def allowed(self, queries: Sequence[Query]) -> Tensor:
         """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
-        every = np.ones(self.items, np.bool_)
-        masks = [
-            every if query.candidates.mask is None else query.candidates.mask
-            for query in queries
-        ]
+        every_item = np.ones(self.items, np.bool_)
+        masks = []
+        for query in queries:
+            mask = query.candidates.mask
+            masks.append(every_item if mask is None else mask)
         is_same = all(mask is masks[0] for mask in masks)
-        return torch.from_numpy(masks[0] if is_same else np.stack(masks)).to(
-            self.device
-        )
+        allowed = masks[0] if is_same else np.stack(masks)
+        return torch.from_numpy(allowed).to(self.device)
+
+
+def allowed_ranking(query: Query, scores: list[float], numbers: list[int]) -> Ranking:
+    """The k best items, without those that are left out, whose score is -inf."""
+    best = zip(numbers[: query.k], scores, strict=False)
+    return [(number, score) for number, score in best if score != -torch.inf]

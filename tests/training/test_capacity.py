@@ -21,9 +21,9 @@ def test_batches_are_filled_up_with_the_shortest_sample() -> None:
     )
     settings = Settings(batch_size=2)
     cpu = torch.device("cpu")
-    model = PosRec(25, PosRecConfig(d=8))
+    model = PosRec(25, PosRecConfig(d=8, max_length=20))
     runner = EpochRunner(
-        model, make_optimizer(model, settings, cpu), samples, settings, cpu, 25, 20
+        model, make_optimizer(model, settings, cpu), samples, settings, 25
     )
     assert samples.clicks_before(torch.arange(3)).tolist() == [20, 1, 3]
     batches = runner.shuffle(0).batches

@@ -120,14 +120,14 @@ def test_a_run_stopped_after_the_last_step_of_an_epoch_is_resumed(
 
 
 def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
-    config = PosRecPlusConfig(d=8)
+    config = PosRecPlusConfig(d=8, max_length=10)
     settings = Settings(batch_size=50)
     model = PosRecPlus(small.train_items, config)
     cpu = torch.device("cpu")
     weights = sample_weights(small.train, 2.0)
     optimizer = make_optimizer(model, settings, cpu)
     runner = EpochRunner(
-        model, optimizer, small.train, settings, cpu, small.train_items, 10, weights
+        model, optimizer, small.train, settings, small.train_items, weights
     )
     order = runner.shuffle(0)
     count = len(small.train)
@@ -144,12 +144,12 @@ def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
 def test_a_batch_without_weight_has_a_loss_of_zero(small: PreparedDataset) -> None:
     settings = Settings(batch_size=50)
     cpu = torch.device("cpu")
-    model = PosRecPlus(small.train_items, PosRecPlusConfig(d=8))
+    model = PosRecPlus(small.train_items, PosRecPlusConfig(d=8, max_length=10))
     model.count(small.train.items, small.train.offsets)
     weights = torch.zeros(len(small.train))
     optimizer = make_optimizer(model, settings, cpu)
     runner = EpochRunner(
-        model, optimizer, small.train, settings, cpu, small.train_items, 10, weights
+        model, optimizer, small.train, settings, small.train_items, weights
     )
     assert runner.run(runner.shuffle(0), 0).tolist() == [0.0]
 

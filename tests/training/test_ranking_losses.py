@@ -10,8 +10,8 @@ from torch import Tensor
 
 from posrec.errors import InputError
 from posrec.training.losses import choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES, comparisons, drawing
-from posrec.training.settings import Settings
+from posrec.training.ranking_losses import comparisons, drawing
+from posrec.training.settings import RANKING_LOSSES, Settings
 
 CLICKS = torch.cat(
     [torch.full((2**number,), number) for number in range(1, 7)]

@@ -13,8 +13,7 @@ from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.training.losses import choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES
-from posrec.training.settings import Settings
+from posrec.training.settings import RANKING_LOSSES, Settings
 from posrec.training.softmax import softmax_loss
 
 SEQUENCE = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")

@@ -21,7 +21,8 @@ from posrec.io import CONTINUATION, save_tensors
 from posrec.models.base import SessionModel
 from posrec.training.adam import first_state
 
-STEPS_BEFORE = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
+# As if Adam had taken this many steps: then it corrects its second moments by less than 1 %.
+STEPS_BEFORE = 5000
 
 
 class Start(ABC):
@@ -48,8 +49,8 @@ class Continuation:
     continuation.safetensors.
 
     Attributes:
-        moments: Adam's second moments by the name of the weight: their mean over each row, [rows]; of a vector or a
-            number all.
+        moments: Adam's second moments by the name of the weight: the mean over each row, [rows], of
+            a matrix; all of a vector or a number.
         trained_until: when the training session began that began last.
     """
 
@@ -62,12 +63,10 @@ class Continuation:
     ) -> "Continuation":
         moments = {}
         for name, parameter in model.named_parameters():
-            if (
-                squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")
-            ) is not None:
-                moments[name] = (
-                    squares if squares.dim() < 2 else squares.flatten(1).mean(1)
-                )
+            squares = optimizer.state.get(parameter, {}).get("exp_avg_sq")
+            if squares is not None:
+                is_matrix = squares.dim() >= 2
+                moments[name] = squares.flatten(1).mean(1) if is_matrix else squares
         return cls(moments, trained_until)
 
     @classmethod
@@ -75,16 +74,16 @@ class Continuation:
         cls, path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
     ) -> "Continuation":
         """From the content of the file `path`, which an error names."""
-        if type(about.get("trained_until")) is not int:
+        trained_until = about.get("trained_until")
+        if type(trained_until) is not int:
             raise InputError(
                 f"{path} has no trained_until; it is damaged, copy the run again"
             )
-        return cls(tensors, about["trained_until"])
+        return cls(tensors, trained_until)
 
     def save(self, run: Path) -> None:
-        save_tensors(
-            run / CONTINUATION, self.moments, {"trained_until": self.trained_until}
-        )
+        about = {"trained_until": self.trained_until}
+        save_tensors(run / CONTINUATION, self.moments, about)
 
 
 def set_moments(
@@ -96,7 +95,8 @@ def set_moments(
         if name not in moments:
             continue
         rows = moments[name].to(parameter)
-        rows = rows.view([*rows.shape, *[1] * (parameter.dim() - rows.dim())])
-        state = optimizer.state[parameter] = first_state(parameter)
+        inner = [1] * (parameter.dim() - rows.dim())
+        state = first_state(parameter)
         state["step"].fill_(STEPS_BEFORE)
-        state["exp_avg_sq"].copy_(rows)
+        state["exp_avg_sq"].copy_(rows.view([*rows.shape, *inner]))
+        optimizer.state[parameter] = state

@@ -25,25 +25,22 @@ from posrec.training.softmax import Loss
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# An optimiser step: a batch and the weights of its samples in the loss, [B] -> the losses of the
+# An optimiser step: a batch and the shares of its samples in the loss, [B] -> the losses of the
 # samples, [B].
 Step = Callable[[SessionBatch, Tensor], Tensor]
 STEPS_AT_ONCE = 32
-COMPILER = (
-    "torch._dynamo",
-    "torch._inductor",
-    "torch._functorch",
-)  # whose warnings are for its developers
-CAPACITY_MULTIPLE = 256  # capacities are multiples of this, so that few different ones have to be compiled
-HEADROOM = (
-    1.1  # over the fullest batch of the first epoch, for the batches of later epochs
-)
+# Their warnings are for torch's developers.
+COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+# Capacities are multiples of this, so that few different ones have to be compiled.
+CAPACITY_MULTIPLE = 256
+# Over the fullest batch of the first epoch, for the batches of later epochs.
+HEADROOM = 1.1
 
 
 class Stepper:
     """Runs optimiser steps eagerly."""
 
-    steps_at_once = 1  # a call of `run` takes so many steps, or a single one
+    steps_at_once = 1  # a call of `run` takes this many steps, or a single one
 
     def __init__(
         self,
@@ -51,31 +48,22 @@ class Stepper:
         optimizer: torch.optim.Optimizer,
         batches: Batches,
         loss: Loss,
-        batch_size: int,
         max_length: int,
-        device: torch.device,
         bf16: bool = False,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.batches = batches
         self.loss = loss
-        self.batch_size = batch_size
         self.max_length = max_length
-        self.device = device
+        self.device = batches.samples.items.device
         self.bf16 = bf16
         self.capacity: int | None = None  # of captured steps
         self.step: Step = plain_step(self.losses, optimizer)
 
     def prepare(self, batches: Tensor) -> None:
-        """Called before each epoch with its batches, [steps, width].
-
-        Eager steps take batches of any size, so there is nothing to prepare.
-        """
-
-    def run(self, batches: Tensor) -> Tensor:
-        """Run one step for each of `batches [steps, width]`; returns the loss of each step."""
-        return self.run_eagerly(batches)
+        """Called before each epoch with its batches, [steps, width]. Eager steps take batches of
+        any size, so there is nothing to prepare."""
 
     def losses(self, batch: SessionBatch) -> Tensor:
         """The loss of each sample, [B]."""
@@ -83,25 +71,21 @@ class Stepper:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             return losses_of(self.loss, self.model.batch_vectors(batch), batch.targets)
 
-    def run_eagerly(self, batches: Tensor) -> Tensor:
+    def run(self, batches: Tensor) -> Tensor:
+        """Run one step for each of `batches [steps, width]`; returns the loss of each step."""
         width = self.max_length
         if self.capacity is None:  # a captured step can't wait for values
             width = min(width, int(self.batches.clicks(batches).max()))
-        read = self.batches.read(batches, width, self.capacity)
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
-        totals = self.batches.total_weights(batches).clamp(
-            min=torch.finfo(torch.float32).tiny
-        )
-        shares = [
-            weights / total for (_, weights), total in zip(read, totals, strict=True)
-        ]
-        losses = [
-            self.step(batch, share)
-            for (batch, _), share in zip(read, shares, strict=True)
-        ]
-        return torch.stack(
-            [(one * share).sum() for one, share in zip(losses, shares, strict=True)]
-        )
+        tiny = torch.finfo(torch.float32).tiny
+        totals = self.batches.total_weights(batches).clamp(min=tiny)
+        step_losses = []
+        read = self.batches.read(batches, width, self.capacity)
+        for (batch, weights), total in zip(read, totals, strict=True):
+            shares = weights / total
+            losses = self.step(batch, shares)
+            step_losses.append((losses * shares).sum())
+        return torch.stack(step_losses)
 
 
 def plain_step(
@@ -128,13 +112,15 @@ class CapturedStepper(Stepper):
     def prepare(self, batches: Tensor) -> None:
         """Capture anew if a batch of the epoch has more clicks than the captured steps have room
         for."""
+        width = batches.shape[1]
         if self.batches.capacity is not None:
             if self.capacity is None:
-                self.capture(self.batches.capacity, batches.shape[1])
+                self.capture(self.batches.capacity, width)
             return
-        clicks = most_clicks(self.batches.clicks(batches), self.batch_size)
+        clicks = int(self.batches.clicks(batches).sum(1).max())
         if clicks > (self.capacity or 0):
-            self.capture(capacity_for(clicks), batches.shape[1])
+            multiples = math.ceil(clicks * HEADROOM / CAPACITY_MULTIPLE)
+            self.capture(multiples * CAPACITY_MULTIPLE, width)
 
     @warnings_hidden(*COMPILER)
     def capture(self, capacity: int, width: int) -> None:
@@ -142,33 +128,32 @@ class CapturedStepper(Stepper):
         the weights stay as they are."""
         self.capacity = capacity
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
-        state = self.snapshot()
+        state = {id(tensor): tensor.detach().clone() for tensor in self.tensors()}
         batches = torch.full((STEPS_AT_ONCE, width), -1, device=self.device)
         batches[:, 0] = 0
+        # First in another stream, to compile kernels and allocate workspaces, which a capture
+        # can't do.
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(
-            aside
-        ):  # compiles kernels and allocates workspaces, which a capture can't do
-            with (
-                only_compiled()
-            ):  # Triton compiles our own kernels while torch compiles the rest
+        with torch.cuda.stream(aside):
+            # Triton compiles our own kernels while torch compiles the rest.
+            with only_compiled():
                 self.step = plain_step(self.losses, self.optimizer)
-                self.run_eagerly(batches[:1])
+                super().run(batches[:1])
             self.step = plain_step(compiled(self.losses, self.purpose), self.optimizer)
-            self.run_eagerly(batches[:1])
+            super().run(batches[:1])
         torch.cuda.current_stream().wait_stream(aside)
         for steps in (STEPS_AT_ONCE, 1):
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
-            own = batches[:steps].clone()
+            inputs = batches[:steps].clone()
             # Only this thread's calls count as part of the capture: others may be compiling.
             with (
                 garbage_collection_paused(),
                 torch.cuda.graph(graph, capture_error_mode="thread_local"),
             ):
-                losses = self.run_eagerly(own)
-            self.graphs[steps] = (graph, own, losses)
+                losses = super().run(inputs)
+            self.graphs[steps] = (graph, inputs, losses)
         self.restore(state)
 
     @property
@@ -176,35 +161,32 @@ class CapturedStepper(Stepper):
         """What compiled steps depend on."""
         model = self.model
         precision = torch.get_float32_matmul_precision()
-        shapes = (model.items, self.batch_size, self.max_length, self.capacity)
+        shapes = (model.items, self.batches.size, self.max_length, self.capacity)
         return type(model), model.config, shapes, self.bf16, precision
 
     def run(self, batches: Tensor) -> Tensor:
         """Replay the captured steps; `batches` are STEPS_AT_ONCE or one."""
-        graph, own, losses = self.graphs[len(batches)]
-        own.copy_(batches)
+        graph, inputs, losses = self.graphs[len(batches)]
+        inputs.copy_(batches)
         graph.replay()
         return losses.clone()
 
-    def snapshot(self) -> dict[int, Tensor]:
-        return {id(tensor): tensor.detach().clone() for tensor in self.tensors()}
-
+    @torch.no_grad()
     def restore(self, state: dict[int, Tensor]) -> None:
-        """Go back to the snapshot; optimiser state that was created since is set to zero."""
-        with torch.no_grad():
-            for tensor in self.tensors():
-                tensor.copy_(state[id(tensor)]) if id(
-                    tensor
-                ) in state else tensor.zero_()
+        """Go back to the clones in `state`, by the ids of the tensors; optimiser state that was
+        created since is set to zero."""
+        for tensor in self.tensors():
+            if id(tensor) in state:
+                tensor.copy_(state[id(tensor)])
+            else:
+                tensor.zero_()
 
     def tensors(self) -> list[Tensor]:
-        weights = list(self.model.parameters())
-        moments = [
-            value
-            for parameter in weights
-            for value in self.optimizer.state.get(parameter, {}).values()
-        ]
-        return [*weights, *moments]
+        """The weights, and the optimiser's state."""
+        tensors: list[Tensor] = list(self.model.parameters())
+        for state in self.optimizer.state.values():
+            tensors += state.values()
+        return tensors
 
 
 class Compiler:
@@ -248,13 +230,3 @@ def garbage_collection_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def most_clicks(lengths: Tensor, batch_size: int) -> int:
-    """The most clicks in any batch of `lengths [batches x batch_size]`."""
-    return int(lengths.reshape(-1, batch_size).sum(1).max())
-
-
-def capacity_for(clicks: int) -> int:
-    """How many rows to reserve for batches of up to `clicks` clicks, with some headroom."""
-    return math.ceil(clicks * HEADROOM / CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE

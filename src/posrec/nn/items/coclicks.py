@@ -36,24 +36,24 @@ def co_clicks(
         offsets: [S + 1] where each session begins, oldest first.
 
     Returns:
-        j [E], i [E] and C_ji [E] in double precision, sorted by j. Pairs of a j are in the order of their latest
-        clicks, the newest first, so that of equal counts the newest come first.
+        j [E], i [E] and C_ji [E] in double precision, sorted by j, and for each j by the latest
+        click on i, the newest first. So of equal counts the newest come first.
 
-    >>> item, other, count = co_clicks(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), 3, window=2, before=0.5)
+    >>> clicks = torch.tensor([1, 2, 3])
+    >>> item, other, count = co_clicks(clicks, torch.tensor([0, 3]), 3, window=2, before=0.5)
     >>> item.tolist(), other.tolist(), count.tolist()
     ([1, 1, 2, 2, 3, 3], [3, 2, 3, 1, 2, 1], [0.5, 1.0, 1.0, 0.5, 0.5, 0.25])
     """
     lengths = offsets.diff()
     items = items[offsets[0] : offsets[-1]].long()
+    click = torch.arange(len(items), device=items.device)
     sessions = len(lengths)
-    session = torch.repeat_interleave(
-        torch.arange(sessions, device=items.device), lengths
-    )  # [N]
+    number_of_session = torch.arange(sessions, device=items.device)
+    session = torch.repeat_interleave(number_of_session, lengths)  # [N]
     weight = torch.exp(-recency * (sessions - 1 - session).double() / sessions)
     pairs = [items[:0]]
     weights = [weight[:0]]
-    places = [items[:0]]
-    click = torch.arange(len(items), device=items.device)
+    clicks = [items[:0]]  # on i
     for distance in range(1, min(window, int(lengths.max()) - 1) + 1):
         earlier = items[:-distance]
         later = items[distance:]
@@ -63,15 +63,11 @@ def co_clicks(
         near = weight[:-distance][together] / distance
         pairs += [earlier * (number + 1) + later, later * (number + 1) + earlier]
         weights += [near, before * near]
-        places += [
-            click[distance:][together],
-            click[:-distance][together],
-        ]  # of i; so no two of a j are equal
+        clicks += [click[distance:][together], click[:-distance][together]]
     pair, entry = torch.unique(torch.cat(pairs), return_inverse=True)
-    count = torch.zeros(len(pair), dtype=torch.double, device=items.device).index_add_(
-        0, entry, torch.cat(weights)
-    )
-    newest = torch.zeros_like(pair).scatter_reduce_(0, entry, torch.cat(places), "amax")
+    count = torch.zeros(len(pair), dtype=torch.double, device=items.device)
+    count.index_add_(0, entry, torch.cat(weights))
+    newest = torch.zeros_like(pair).scatter_reduce_(0, entry, torch.cat(clicks), "amax")
     order = newest.sort(descending=True, stable=True).indices
     order = order[(pair[order] // (number + 1)).sort(stable=True).indices]
     return pair[order] // (number + 1), pair[order] % (number + 1), count[order]
@@ -118,15 +114,14 @@ class CoClickGraph(nn.Module):
     def smooth(
         self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor
     ) -> Tensor:
-        """E + w A E, where A is given by its lists."""
+        """E + w A E, for the lists of A."""
         if kernels.supports(table):
             smoothed: Tensor = kernels.smooth(
                 table, self.weight, offsets, columns, values
             )
             return smoothed
-        return torch.add(
-            table, sums_of_rows(table, offsets, columns, values), alpha=self.weight
-        )
+        neighbours = sums_of_rows(table, offsets, columns, values)
+        return torch.add(table, neighbours, alpha=self.weight)
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
         """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error
@@ -138,8 +133,7 @@ class CoClickGraph(nn.Module):
             return smoothed
         table = smoothed / (1 + self.weight)
         if abs(self.weight) < 1:
-            for _ in range(
-                math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))
-            ):
+            rounds = math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))
+            for _ in range(rounds):
                 table = table + smoothed - self.smoothed(table)
         return table

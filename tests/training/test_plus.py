@@ -105,7 +105,7 @@ def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
     read = [runner.batches.read(batch[None], 10, None) for batch in order.batches]
     in_batches = torch.cat([batch_weights for ((_, batch_weights),) in read])
     assert torch.allclose(in_batches.sort().values, weights)  # each sample once
-    total = runner.batches.total_weights(order.batches)
+    total = runner.batches.unit_weights[order.batches]
     assert float(total.sum()) == pytest.approx(float(weights.sum()), rel=1e-5)
     assert float(weights[-1] / weights[0]) == pytest.approx(torch.e**2, rel=0.01)
 

@@ -5,11 +5,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.nn.items.table_products import rounded_table_products, table_products
 from posrec.training import epoch
 from posrec.training.epoch import MANY_ITEMS, matmul_precision
 from posrec.training.settings import Settings
-from posrec.training.softmax import softmax_loss
+from posrec.training.softmax import (
+    rounded_table_products,
+    softmax_loss,
+    table_products,
+)
 
 ITEMS = 3000
 D = 32

@@ -1,9 +1,8 @@
 """Forward- and backward-awareness, uniqueness and linearity of an encoding, decided by computation.
 
 Definition 3.1 (forward): there are dimensions A such that P[a, A] of length p equals P[b, A] of
-length q exactly when a = b. Definition 3.2 (backward) says the same of p - a and q - b. The
-variable `counted` below is what is compared, the position counted from the first or from the last
-click.
+length q exactly when a = b. Definition 3.2 (backward) says the same of p - a and q - b. `counted`
+is what is compared: the position counted from the first or from the last click.
 """
 
 import copy
@@ -19,24 +18,23 @@ from posrec.encodings.schemes import (
     ENCODINGS,
     LEARNED,
     THEORY_ONLY,
-    Scheme,
+    AnyScheme,
     make_encoding,
 )
 
 # A true fit leaves a residual under 1e-10, since the slow sinusoids are nearly dependent. The
 # smallest residual of a scheme that is not linear is that of an odd d, whose last sine lacks its
-# cosine: 1e-8 at d = 9. From d = 11 on such a scheme passes as well, since the other slow
-# dimensions can replace the missing cosine.
+# cosine: 1e-8 at d = 9. From d = 11 on the other slow dimensions replace it, and the scheme passes.
 LINEAR_TOLERANCE = 1e-9
-# Values of a dimension are equal if they differ by at most this number of rounding units of its
-# largest one: 1.4e-14 for a sinusoid in float64. The same sine computed twice may differ by one
-# unit; the slowest sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9.
+# Equal values of a dimension differ by at most this number of rounding units of its largest one:
+# 1.4e-14 for a sinusoid in float64. A sine computed twice may differ by one unit; the slowest
+# sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9.
 ROUNDING_UNITS = 64
 
 
 @dataclass(frozen=True)
 class PositionPair:
-    """Two positions, each of a session of some length, and their encodings in some dimensions."""
+    """Two positions in sessions of some lengths, and their encodings in some dimensions."""
 
     positions: tuple[int, int]
     lengths: tuple[int, int]
@@ -80,20 +78,16 @@ class EncodingTable:
 
 @dataclass(frozen=True)
 class Awareness:
-    """Whether Definition 3.1 or 3.2 holds, and why.
+    """Whether Definition 3.1 or 3.2 holds, and why."""
 
-    holds          with one A for all lengths, as in the proof of Theorem 4.1
-    holds_by_pair  the literal reading, in which A may change with the lengths; the two agree for
-                   every scheme of the paper
-    dimensions     A*: every dimension that depends on `counted` alone; the certificate if `holds`
-    clashes        `counted` is the same and values differ: each dimension outside A* is in one
-    collision      `counted` differs and the values on all of A* are the same; None if there is none
-    """
-
-    holds: bool
+    holds: bool  # with one A for all lengths, as in the proof of Theorem 4.1
+    # Read literally: A may change with the lengths. For the paper's schemes it is the same.
     holds_by_pair: bool
+    # A*: every dimension that depends on `counted` alone; the certificate if it holds.
     dimensions: tuple[int, ...]
+    # `counted` is the same and values differ: each dimension outside A* is in one of them.
     clashes: tuple[PositionPair, ...]
+    # `counted` differs and the values on all of A* are the same.
     collision: PositionPair | None
 
 
@@ -102,30 +96,26 @@ class Linearity:
     """Whether one matrix M moves the encoding one position on, in every session: P[pos+1] = M
     P[pos].
 
-    `residual` is the largest error of the least-squares M, relative to each dimension's largest
-    value. `trivial` means that any values would have fitted: the rows are all equal, or there are
-    no more different rows than their rank.
-    """
+    If it is `trivial`, any values would have fitted: the rows are all equal, or no more than their
+    rank."""
 
     holds: bool
-    residual: float
+    residual: float  # the largest error of the least-squares M, relative to the largest values
     trivial: bool
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What `analyse` found for lengths 1 to max_length.
-
-    collision                two different (position, length) with the same encoding, or None
-    collision_within_length  the same within one session; None if Property 3.3 holds
-    """
+    """What `analyse` found for lengths 1 to max_length."""
 
     max_length: int
     d: int
     forward: Awareness
     backward: Awareness
-    collision: PositionPair | None
-    collision_within_length: PositionPair | None
+    collision: (
+        PositionPair | None
+    )  # different (position, length) with the same encoding
+    collision_within_length: PositionPair | None  # None if Property 3.3 holds
     linear: Linearity
 
     @property
@@ -137,11 +127,7 @@ class Analysis:
         return self.collision_within_length is None
 
 
-def analyse(
-    scheme: str | nn.Module | type[nn.Module] | Scheme,
-    max_length: int = 70,
-    d: int = 100,
-) -> Analysis:
+def analyse(scheme: AnyScheme, max_length: int = 70, d: int = 100) -> Analysis:
     """Decide awareness, uniqueness and linearity of a scheme for every session up to max_length.
 
     Arguments:
@@ -180,7 +166,7 @@ def analyse(
 # for each dimension outside A* and a collision on A* together rule out every A.
 def awareness(table: EncodingTable, counted: Tensor) -> Awareness:
     """Definition 3.1 for the positions from the first click, 3.2 for those from the last, [N]."""
-    # Rows are compared with the row of the shortest session that has the same position.
+    # Rows are compared with that of the shortest session with the same position.
     earliest = earliest_rows(counted)
     reference = earliest[counted]
     breaks = (table.rows - table.rows[reference]).abs() > table.tolerance  # [N, d]
@@ -206,7 +192,7 @@ def earliest_rows(counted: Tensor) -> Tensor:
 def clashes(
     table: EncodingTable, breaks: Tensor, reference: Tensor
 ) -> Iterator[PositionPair]:
-    """A small set of pairs that shows every broken dimension; the shortest sessions come first."""
+    """A few pairs that show every broken dimension; the shortest sessions come first."""
     open_dimensions = breaks.any(0)
     while open_dimensions.any():
         row = int((breaks & open_dimensions).sum(1).argmax())
@@ -223,8 +209,7 @@ def aware_by_pair(table: EncodingTable, counted: Tensor) -> bool:
         confused: dict[bytes, int] = {}
         for shorter in sessions[: len(longer)]:
             # On the dimensions they share, the shorter session's rows are the longer one's first
-            # rows. So all positions differ exactly when none of those rows equals another row of
-            # the longer session.
+            # rows. So positions differ exactly when none of those equals another row of the longer.
             differences = (shorter - longer[: len(shorter)]).abs()
             shared = (differences <= table.tolerance).all(0)
             key = bytes(shared.tolist())
@@ -236,7 +221,7 @@ def aware_by_pair(table: EncodingTable, counted: Tensor) -> bool:
 
 
 def first_confused(rows: Tensor, tolerance: float) -> int:
-    """The number of the first row that equals another, or the number of rows if all differ."""
+    """The first row that equals another, or the number of rows if all differ."""
     same = (torch.cdist(rows, rows, p=math.inf) <= tolerance).fill_diagonal_(False)
     return int(same.any(0).nonzero()[0]) if same.any() else len(rows)
 
@@ -252,20 +237,15 @@ def collision_within_length(table: EncodingTable) -> PositionPair | None:
 def collision(
     table: EncodingTable, among: Tensor, dimensions: Tensor | None = None
 ) -> PositionPair | None:
-    """Two of the rows `among` that are equal in all `dimensions`, or None, without comparing every
-    two.
-
-    Sort the rows by a weighted sum. Equal rows are then some k rows apart, and all rows between
-    them have sums at least as close. So try k = 1, 2, ... until no two rows at that distance are
-    close.
-    """
+    """Two of the rows `among` that are equal in all `dimensions`, or None."""
     if dimensions is None:
         dimensions = torch.ones(table.rows.shape[1], dtype=torch.bool)
     rows = table.rows[among][:, dimensions]
+    # Sorted by a weighted sum, equal rows are some k rows apart, and rows between them have sums at
+    # least as close: try k = 1, 2, ... until no two rows at that distance are close.
     random = torch.Generator().manual_seed(0)
     weights = torch.rand(rows.shape[1], dtype=rows.dtype, generator=random)
-    # Sums of equal rows differ by at most the tolerance times the sum of the weights; twice that,
-    # as they are rounded.
+    # Sums of equal rows differ by the tolerance times the sum of the weights, and by rounding.
     closeness = 2 * table.tolerance * float(weights.sum())
     ordered, order = (rows @ weights).sort(stable=True)
     for apart in range(1, len(among)):
@@ -299,9 +279,7 @@ def examined_names() -> tuple[str, ...]:
     return (*ENCODINGS, *THEORY_ONLY)
 
 
-def build(
-    scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d: int
-) -> nn.Module:
+def build(scheme: AnyScheme, max_length: int, d: int) -> nn.Module:
     """The scheme as a float64 module. A learned scheme asked for by name gets a random table."""
     if isinstance(scheme, str) and scheme in THEORY_ONLY:
         return THEORY_ONLY[scheme](d, max_length).double()
@@ -317,7 +295,7 @@ def build(
 
 @torch.no_grad()
 def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
-    """Call the scheme as a model would, on one whole session of each length."""
+    """Call the scheme as a model would, on one session of each length."""
     encoded = []
     positions = []
     lengths = []
@@ -334,8 +312,7 @@ def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
     tolerance = ROUNDING_UNITS * torch.finfo(rows.dtype).eps
     rows = rows.double()
     largest = rows.abs().amax(0)
-    # A dimension that holds only the rounding noise of the others must count as zero, not be scaled
-    # up.
+    # A dimension of rounding noise alone must count as zero, not be scaled up.
     overall = float(largest.max()) or 1.0
     scale = torch.where(largest > tolerance * overall, largest, overall)
     position = torch.cat(positions)

@@ -1,11 +1,10 @@
 """Every positional encoding of the paper: scheme(forward, backward, length) -> [B, L, d].
 
 `forward`, `backward` [B, L]: the position from the first and from the last click, 0-based; `length`
-[B]: the clicks of the session. A repeated item on a session graph passes the forward position of
-its earliest and the backward position of its latest click. Positions past the end of a learned
-table share its last row; the negative backward positions of padding read row 0, which the caller
-masks. Where the paper splits d, the first half has d // 2 dimensions. Equation numbers are the
-paper's (Qiu et al., "Exploiting Positional Information for Session-based Recommendation").
+[B]: the clicks of the session. On a session graph a repeated item has the forward position of its
+earliest and the backward position of its latest click. Positions past the end of a learned table
+share its last row; the negative backward positions of padding read row 0, which the caller masks.
+Where d is split, the first half has d // 2 dimensions. Equation numbers are the paper's.
 """
 
 import copy
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
+AnyScheme = str | nn.Module | type[nn.Module] | Scheme
 
 
 def sinusoid(
@@ -47,7 +47,7 @@ def learned_table(rows: int, d: int) -> nn.Parameter:
 
 
 class Fixed(nn.Module):
-    """The base of schemes without weights: d, and an empty buffer that carries the dtype."""
+    """Without weights: d, and an empty buffer that carries the dtype."""
 
     like: Tensor
 
@@ -61,7 +61,7 @@ class Fixed(nn.Module):
         return sinusoid(position, self.d, 2 / self.d, self.like, cosine_first)
 
     def halves(self, first: Tensor, second: Tensor, step: float) -> Tensor:
-        """Waves of one position in the first half of the dimensions, of another in the second."""
+        """Waves of one position in the first half, of another in the second."""
         half = self.d // 2
         waves = [
             sinusoid(first, half, step, self.like),
@@ -71,7 +71,7 @@ class Fixed(nn.Module):
 
 
 class Learned(nn.Module):
-    """The base of learned schemes: one `table` of max_length rows and d columns."""
+    """With one `table` of max_length rows and d columns."""
 
     def __init__(self, d: int, max_length: int) -> None:
         super().__init__()
@@ -93,8 +93,7 @@ class SPE(Fixed):
         return self.waves(forward)
 
 
-# Eq. (4), with the left side's index read as pos: P[2i] = sin((l-pos-1) / f(i)), P[2i+1] =
-# cos((l-pos-1) / f(i)).
+# Eq. (4), with the left side's index read as pos: Eq. (1) of l-pos-1 in place of pos.
 class RSPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return self.waves(backward)
@@ -112,8 +111,7 @@ class DPE(Fixed):
         return self.halves(forward, backward, self.step)
 
 
-# Eq. (17): P[2i] = sin(pos / f(i)) + cos((l-pos-1) / f(i)), P[2i+1] = cos(pos / f(i)) +
-# sin((l-pos-1) / f(i)).
+# Eq. (17): P[2i] = sin(pos / f(i)) + cos((l-pos-1) / f(i)), and P[2i+1] with sin and cos exchanged.
 class ASPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return self.waves(forward) + self.waves(backward, cosine_first=True)
@@ -125,20 +123,19 @@ class TwoDimensionalSPE(Fixed):
         return self.halves(forward, length[:, None].expand_as(forward), 4 / self.d)
 
 
-# Section 3.4, for the theory only: Eq. (1) + Eq. (4), the plain sum, which is symmetric within a
-# session.
+# Section 3.4, for the theory only: the plain sum Eq. (1) + Eq. (4), symmetric within a session.
 class SumOfSPEAndRSPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return self.waves(forward) + self.waves(backward)
 
 
-# Section 5.3, no equation given; Eq. (1) with a learned table: P = Embed[pos].
+# Section 5.3 gives no equation; Eq. (1) with a learned table: P = Embed[pos].
 class LPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return look_up(self.table, forward)
 
 
-# Section 5.3, no equation given; Eq. (4) with a learned table: P = Embed[l-pos-1].
+# Likewise Eq. (4): P = Embed[l-pos-1].
 class LRPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return look_up(self.table, backward)
@@ -153,9 +150,9 @@ class LDPE(Learned):
         return torch.cat([from_first, from_last], dim=-1)
 
 
-# Section 5.3, no equation given; Eq. (17) with a learned table: P = Embed[pos] +
-# exchange(Embed[l-pos-1]), where exchange swaps columns 2i and 2i+1 (an odd d keeps its last).
-# Without it the sum would be symmetric within a session.
+# Section 5.3, likewise Eq. (17): P = Embed[pos] + exchange(Embed[l-pos-1]), where exchange swaps
+# columns 2i and 2i+1 (an odd d keeps its last). Without it the sum would be symmetric within a
+# session.
 class ALPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         even = self.d - self.d % 2
@@ -165,8 +162,7 @@ class ALPE(Learned):
         return look_up(self.table, forward) + look_up(exchanged, backward)
 
 
-# Section 5.3, no equation given; Eq. (24) with a learned table: the first half is Embed[pos], the
-# second Embed[l-1].
+# Section 5.3, likewise Eq. (24): the first half is Embed[pos], the second Embed[l-1].
 class TwoDimensionalLPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         of_position = look_up(self.table[:, : self.first_half], forward)
@@ -217,8 +213,7 @@ class OwnScheme(nn.Module):
     """A user's function or module, as a module of the model that contains it.
 
     The negative backward positions of padding become 0: 1 / (1 + backward) would be infinite, and
-    its gradient not a number even where padding is masked.
-    """
+    its gradient not a number even where padding is masked."""
 
     def __init__(self, function: Scheme) -> None:
         super().__init__()
@@ -248,11 +243,7 @@ class OwnEncoding(str):
 
 
 def make_encoding(
-    scheme: str | nn.Module | type[nn.Module] | Scheme,
-    d: int,
-    max_length: int,
-    heads: int = 1,
-    **options: int,
+    scheme: AnyScheme, d: int, max_length: int, heads: int = 1, **options: int
 ) -> nn.Module:
     """Make a positional encoding that is called as `encoding(forward, backward, length) -> [B, L,
     d]`.

@@ -23,7 +23,7 @@ class SplitEncoding(NamedTuple):
 
 
 def split(encoding: nn.Module, max_length: int) -> SplitEncoding:
-    """The two parts, with gradients. Correct only for encodings that `require_split` accepts.
+    """The two parts, with gradients, of an encoding that `require_split` accepts.
 
     >>> from posrec.encodings.schemes import make_encoding
     >>> parts = split(make_encoding("dpe", d=8, max_length=5), 5)

@@ -1,7 +1,7 @@
 """The paper's statements about encodings, checked by computation.
 
-`PAPER` holds what the paper says about each scheme, `differences` compares it with what `analyse`
-finds, and `statements` checks the numbered properties, theorems, corollaries and section 3.4.
+`PAPER` is what the paper says about each scheme; `statements` checks the numbered properties,
+theorems, corollaries and section 3.4.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class PaperClaim:
     source: str = "no claim"
 
 
-PAPER: dict[str, PaperClaim] = {
+PAPER = {
     "none": PaperClaim(),
     "spe": PaperClaim(
         True, False, True, None, True, "Theorem 3.4, Property 3.3, section 3.4"
@@ -78,8 +78,8 @@ def differences(analysis: Analysis, claim: PaperClaim) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class SchemeStatement:
-    """A statement about single schemes, and the fields of PaperClaim that it is about."""
+class About:
+    """A statement about single schemes, and their fields of PaperClaim that it is about."""
 
     name: str
     says: str
@@ -88,50 +88,44 @@ class SchemeStatement:
 
 
 OF_SCHEMES = (
-    SchemeStatement(
-        "Theorem 3.4", "SPE is forward-aware and not backward-aware.", ("spe",)
-    ),
-    SchemeStatement(
-        "Corollary 3.6", "RSPE is backward-aware and not forward-aware.", ("rspe",)
-    ),
-    SchemeStatement(
+    About("Theorem 3.4", "SPE is forward-aware and not backward-aware.", ("spe",)),
+    About("Corollary 3.6", "RSPE is backward-aware and not forward-aware.", ("rspe",)),
+    About(
         "Section 3.4, ASPE unique",
         "ASPE is unique for each position.",
         ("aspe",),
         ("unique",),
     ),
-    SchemeStatement(
+    About(
         "Section 3.4, ASPE aware",
         "ASPE is neither forward-aware nor backward-aware.",
         ("aspe",),
     ),
-    SchemeStatement(
+    About(
         "Section 3.4, SPE linear",
         "SPE and RSPE have the linear-combination property.",
         ("spe", "rspe"),
         ("linear",),
     ),
-    SchemeStatement(
+    About(
         "Section 3.4, ASPE linear",
         "ASPE breaks the linear-combination property.",
         ("aspe",),
         ("linear",),
     ),
-    SchemeStatement(
+    About(
         "Section 3.4, 2DSPE unique",
         "2DSPE is unique for each pair of position and length.",
         ("2dspe",),
         ("unique",),
     ),
-    SchemeStatement(
+    About(
         "Section 3.4, 2DSPE aware",
         "2DSPE is neither forward-aware nor backward-aware.",
         ("2dspe",),
     ),
-    SchemeStatement(
-        "Theorem 4.1", "DPE is both forward-aware and backward-aware.", ("dpe",)
-    ),
-    SchemeStatement(
+    About("Theorem 4.1", "DPE is both forward-aware and backward-aware.", ("dpe",)),
+    About(
         "Section 4.2, LDPE", "LDPE is both forward-aware and backward-aware.", ("ldpe",)
     ),
 )
@@ -147,7 +141,7 @@ class Statement:
 
 @one_thread()
 def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
-    """Every statement of sections 3 and 4.2, and whether it holds for lengths up to max_length."""
+    """Every statement of sections 3 and 4.2, checked for lengths up to max_length."""
     analyses = {name: analyse(name, max_length, d) for name in PAPER}
     checked = general_statements(analyses, max_length, d)
     for statement in OF_SCHEMES:
@@ -169,26 +163,19 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
 def general_statements(
     analyses: dict[str, Analysis], max_length: int, d: int
 ) -> list[Statement]:
-    """The statements that are not about the claims of single schemes."""
-
     def table_of(name: str) -> EncodingTable:
         return tabulate(build(name, max_length, d), max_length)
 
-    forward = [
-        shares_steps(table_of(name), analysis.forward, False)
-        for name, analysis in analyses.items()
-        if analysis.forward.holds
-    ]
-    backward = [
-        shares_steps(table_of(name), analysis.backward, True)
-        for name, analysis in analyses.items()
-        if analysis.backward.holds
-    ]
-    aware = {
-        name: analysis.unique_within_length
-        for name, analysis in analyses.items()
-        if analysis.forward.holds or analysis.backward.holds
-    }
+    forward = []
+    backward = []
+    unique = {}
+    for name, analysis in analyses.items():
+        if analysis.forward.holds:
+            forward.append(shares_steps(table_of(name), analysis.forward, False))
+        if analysis.backward.holds:
+            backward.append(shares_steps(table_of(name), analysis.backward, True))
+        if analysis.forward.holds or analysis.backward.holds:
+            unique[name] = analysis.unique_within_length
     relative = RPE(d=2, max_length=max_length).double()
     torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
     same_steps = "is the same in every length, for"
@@ -210,8 +197,8 @@ def general_statements(
         Statement(
             "Property 3.3",
             "An absolute encoding is unique for each position.",
-            all(aware.values()),
-            "no two positions of a session share an encoding in: " + " ".join(aware),
+            all(unique.values()),
+            "no two positions of a session share an encoding in: " + " ".join(unique),
         ),
         Statement(
             "Corollary 3.5",
@@ -271,10 +258,7 @@ def spans(dimensions: tuple[int, ...]) -> str:
 
 def shares_steps(table: EncodingTable, awareness: Awareness, backward: bool) -> bool:
     """Properties 3.1 and 3.2 with f(P[a], a, b) = P[a] + step(a, b): the steps are the same in
-    every length.
-
-    Steps between neighbours are enough, since the others are their sums.
-    """
+    every length. Steps between neighbours are enough, since the others are their sums."""
     here = table.with_successor()
     steps = (table.rows[here + 1] - table.rows[here])[:, list(awareness.dimensions)]
     position = (table.backward if backward else table.position)[here]

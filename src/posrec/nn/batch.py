@@ -16,13 +16,10 @@ PADDING = 0
 @dataclass(frozen=True)
 class SessionBatch:
     """`items [B, L]` int64, padded with 0 on the right; `lengths [B]`; `targets [B]`, the next
-    items if they are known.
+    items if they are known. Models compute positions from `lengths`, so padding changes no score.
 
-    Models compute positions from `lengths`, never from the width of the array, so padding changes
-    no score.
-
-    With `every_click`, which is for causal models, a model computes the vectors of all prefixes,
-    one for each click, in the order of the packing's rows; `targets` and `when` are [T] then."""
+    With `every_click`, a causal model computes the vectors of all prefixes, one for each click, in
+    the order of the packing's rows; `targets` and `when` are [T] then."""
 
     items: Tensor
     lengths: Tensor
@@ -74,13 +71,11 @@ class SessionBatch:
         return position < self.lengths[:, None]
 
     def build_graph(self, with_distances: bool = True) -> SessionGraph:
-        """The session graphs of this batch. Distances take most of the time; only anchor edges need
-        them."""
+        """Distances take most of the time; only anchor edges need them."""
         return build_graph(self.items, self.lengths, with_distances, self.longest)
 
     def trimmed(self) -> "SessionBatch":
-        """Without the columns after the longest session. Use it on a CPU only: on a GPU it has to
-        wait for a value."""
+        """Without the columns after the longest session. On a GPU it would wait for a value."""
         return replace(self, items=self.items[:, : int(self.lengths.max())])
 
     def rows(self, start: int, end: int) -> "SessionBatch":

@@ -1,8 +1,5 @@
-"""Functions that counting models share: popularity, and lists of different lengths in one flat
-array.
-
-List i of such an array is `values[offsets[i] : offsets[i + 1]]`.
-"""
+"""What counting models share: popularity, and lists of different lengths in one flat array, of
+which list i is `values[offsets[i] : offsets[i + 1]]`."""
 
 import torch
 from torch import Tensor
@@ -10,9 +7,7 @@ from torch import Tensor
 
 def popularity_order(items: Tensor, number: int) -> Tensor:
     """items [N], every training click -> [number] 0 for the least clicked items, 1 for the next,
-    and so on. Items with the same number of clicks have the same rank.
-
-    There are few ranks, so they are exact in float32.
+    and so on; equal for items with as many clicks. Few ranks are exact in float32.
 
     >>> popularity_order(torch.tensor([1, 3, 3, 3]), 4).tolist()
     [1.0, 0.0, 2.0, 0.0]
@@ -23,8 +18,7 @@ def popularity_order(items: Tensor, number: int) -> Tensor:
 
 
 def rest_by_popularity(items: Tensor, number: int) -> Tensor:
-    """Scores [number] below 0 in the order of popularity, for items that get no other score from a
-    model.
+    """Scores [number] below 0 in the order of popularity, for items without another score.
 
     >>> rest_by_popularity(torch.tensor([1, 3, 3, 3]), 4)
     tensor([-0.6667, -1.0000, -0.3333, -1.0000])
@@ -46,10 +40,8 @@ def offsets_of(owners: Tensor, lists: int) -> Tensor:
 def spread(
     offsets: Tensor, lists: Tensor, most: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """All entries of `lists [R]`, one list after the other, and at most the first `most` of each.
-
-    Returns `owner [E]`, which of the R lists an entry is from, and `position [E]`, its position in
-    the flat array.
+    """The entries of `lists [R]`, one list after the other, at most the first `most` of each:
+    `owner [E]`, which of the R lists an entry is from, and `position [E]` in the flat array.
 
     >>> spread(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
     (tensor([0, 0, 0, 1, 1]), tensor([2, 3, 4, 0, 1]))
@@ -84,10 +76,7 @@ def first_in_list(owners: Tensor, most: int) -> Tensor:
 
 def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
     """The indices of the `k` most similar pairs of each row, sorted by row; of equal ones the
-    first.
-
-    `row [G]` is sorted, `similarity [G]` is float32 and not negative.
-    """
+    first. `row [G]` is sorted, `similarity [G]` is float32 and not negative."""
     # The bits of such floats, read as integers, have the same order as the floats, so one sort
     # orders by both keys.
     order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices

@@ -1,9 +1,8 @@
-"""SessionGraph: the session graphs of a whole batch, built by tensor operations on its device.
+"""SessionGraph: the session graphs of a batch, built by tensor operations on its device.
 
 A node is a distinct item of a session. Its slot is the position of its first click, so items need
 no renumbering: in the session a b a c the nodes are in slots 0 (a), 1 (b) and 3 (c), and slot 2 is
-empty. All tensors are [B, L] or [B, L, L]; there is no loop over sessions, and the CPU never waits
-for a value from the device."""
+empty. There is no loop over sessions, and the CPU never waits for a value from the device."""
 
 from dataclasses import dataclass
 
@@ -24,8 +23,7 @@ class SessionGraph:
     edges: Tensor  # [B, L, L] edges[b, i, j]: how often j was clicked right after i
     # [B, L, L] on the undirected, unweighted graph; 0 for empty slots
     distances: Tensor | None
-    # [B, 2, L, L] the weights of messages, incoming and outgoing, if the model computes them; row:
-    # receiver
+    # [B, 2, L, L] of messages, incoming and outgoing, if the model computes them; row: receiver
     weights: Tensor | None = None
 
     def last(self, lengths: Tensor) -> Tensor:
@@ -77,8 +75,8 @@ def add_anchors(
 
     Section 4.3.2: every node v_t receives messages from the first item, N_in'(v_t) = N_in(v_t) +
     v_0 + v_*, and from the last, N_out'(v_t) = N_out(v_t) + v_{l-1} + v_*, where v_* are the items
-    clicked more than once. The weight of an anchor edge is the distance between the two nodes on
-    the undirected, unweighted graph; it is added to the weight of an existing edge."""
+    clicked more than once. The weight of an anchor edge, which is added to that of an existing
+    edge, is the distance between the two nodes."""
     assert graph.distances is not None
     slot = torch.arange(graph.nodes.shape[1], device=lengths.device)
     first_or_repeated = (slot == 0) | graph.repeated  # [B, L]
@@ -93,10 +91,9 @@ def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> T
     """Shortest paths between all nodes of each graph, undirected and unweighted, [B, L, L]; 0 for
     empty slots.
 
-    Every node can be reached from the first click, so all distances are finite and below the
-    session's length L. They are found by the Floyd-Warshall algorithm, in L passes over [B, L, L].
-    An exported model does not know L, so the number of its operations must not depend on it: with
-    `longest`, an upper bound on the lengths, paths are doubled instead."""
+    Every node can be reached from the first click, so all distances are below L. Floyd and
+    Warshall's algorithm takes L passes over [B, L, L]; an exported model does not know L, and with
+    `longest`, an upper bound on the lengths, doubles the paths instead."""
     unreachable = 2.0 * (longest or edges.shape[1])
     linked = (edges + edges.transpose(1, 2)) > 0
     slot = torch.arange(edges.shape[1], device=edges.device)

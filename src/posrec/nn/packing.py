@@ -2,8 +2,8 @@
 
 Linear layers run over `rows [T, d]`, the filled slots one after the other; attention and graph
 messages, which combine the slots of a session, over `slots [B, L, d]`. Shapes of a captured GPU
-step can't depend on the data, so T may be set to a `capacity`; rows after the last filled slot are
-then arbitrary, and nothing reads them."""
+step can't depend on the data, so T may be a `capacity`; nothing reads the rows after the last slot.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +26,10 @@ class Packing:
 
     @property
     def sessions(self) -> int:
-        """B."""
         return self.filled.shape[0]
 
     @property
     def longest(self) -> int:
-        """L: no session has more rows."""
         return self.filled.shape[1]
 
     def to_rows(self, slots: Tensor) -> Tensor:
@@ -42,8 +40,8 @@ class Packing:
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        """[T, ...] -> [B, L, ...]; the values of empty slots are arbitrary, and the caller has to
-        mask them."""
+        """[T, ...] -> [B, L, ...]; the caller has to mask empty slots, whose values are
+        arbitrary."""
         slots: Tensor = ToSlots.apply(  # type: ignore[no-untyped-call]
             rows, self.row_of_slot, self.slot_of_row, self.used
         )
@@ -55,8 +53,7 @@ class Packing:
 
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
-    """`filled [B, L]` -> Packing with as many rows as there are filled slots, or with `capacity`
-    rows."""
+    """`filled [B, L]` -> a row for each filled slot, or `capacity` rows."""
     if capacity is not None:
         return pack_many(filled, capacity, len(filled))[0]
     # [B, L] the number of filled slots up to and including each slot
@@ -81,13 +78,12 @@ class Unpacked(Packing):
 
 def constants(sizes: Sequence[int]) -> list[int]:
     """Sizes that are the same for every batch. An exported network would compute them in every run,
-    each by several operations, of which a network for one session mostly consists."""
+    each by several operations."""
     return [int(size) for size in sizes]
 
 
 def unpacked(filled: Tensor) -> Packing:
-    """`filled [B, L]` -> a packing whose shape depends on no value, without a capacity (ONNX
-    export)."""
+    """`filled [B, L]` -> a packing whose shape depends on no value (ONNX export)."""
     sessions, longest = filled.shape
     slot = torch.arange(sessions * longest, device=filled.device)
     begins = torch.arange(sessions + 1, device=filled.device) * longest
@@ -100,8 +96,7 @@ def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
     # [S, B L] the number of filled slots up to and including each slot
     through = batches.flatten(1).cumsum(1)
     last_of_session = through.view_as(batches)[:, :, -1]  # [S, B]
-    # The number of columns is even, so that the rows of every batch are aligned to 16 bytes, as
-    # compiled code expects.
+    # An even number of columns aligns every batch to 16 bytes, as compiled code expects.
     begins = functional.pad(last_of_session, (1, 1 + sessions % 2))[:, : sessions + 1]
     row_of_slot = torch.where(batches, through.view_as(batches) - 1, 0)
     row = torch.arange(capacity, device=filled.device).expand(len(batches), -1)
@@ -112,8 +107,7 @@ def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
 
 
 def is_traced() -> bool:
-    """Whether torch records the operations, to compile or to export them. Then they have to be its
-    own, and are chosen for the code that is made of them."""
+    """Whether torch records the operations, to compile or to export them."""
     if torch.compiler.is_compiling():
         return True
     is_exporting: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
@@ -121,8 +115,7 @@ def is_traced() -> bool:
 
 
 def is_eager_on_cpu(x: Tensor) -> bool:
-    """Whether to compute with the functions that are for CPUs alone, and that neither compile nor
-    export."""
+    """Whether to use what is for CPUs alone, and can neither be compiled nor exported."""
     return x.device.type == "cpu" and not is_traced()
 
 
@@ -133,8 +126,7 @@ def masked(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def copy_to_slots(rows: Tensor, slot_of_row: Tensor, shape: torch.Size) -> Tensor:
-    """[T, ...] -> [B, L, ...] if every row has a slot; 0 in empty slots. Fewer values are moved
-    than by a gather."""
+    """[T, ...] -> [B, L, ...] if every row has a slot. It moves fewer values than a gather."""
     slots = rows.new_zeros(shape.numel(), *rows.shape[1:])
     return slots.index_copy_(0, slot_of_row, rows).view(*shape, *rows.shape[1:])
 

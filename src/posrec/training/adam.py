@@ -10,8 +10,7 @@ from posrec.training.settings import Settings
 
 class Adam(torch.optim.Adam):
     """torch.optim.Adam without the import of torch's compiler, which takes two seconds: torch
-    imports it to say that it should not trace these methods. Nothing that posrec compiles calls
-    them."""
+    imports it to exclude these methods, which nothing that posrec compiles calls."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)

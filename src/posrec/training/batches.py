@@ -2,8 +2,7 @@
 sessions at once.
 
 Batches are `[steps, width]` numbers of units, samples or passes, with -1 where a batch has fewer.
-Several are read at once: on a GPU, what does not depend on the weights is done for many steps
-together."""
+A GPU reads many at once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,20 +18,19 @@ from posrec.nn.graph import SessionGraph
 from posrec.nn.packing import pack, pack_many
 
 ROWS_MULTIPLE = 64  # of the rows that are reserved for a batch
-# Passes are sorted by length in groups of this size: batches of similar length have little padding,
-# and differ from epoch to epoch.
+# Passes are sorted by length in groups of this size: for little padding, but other batches in every
+# epoch.
 PASSES_SORTED_TOGETHER = 8192
 
 
 class SampleBatches:
     """A unit is a sample: the prefix of a session that comes before its target. Where a batch has
-    fewer, samples of weight 0 fill it up.
+    fewer, samples of weight 0 fill it up."""
 
-    Attributes:
-        samples_of_units: [units], on the CPU.
-        capacity: the most clicks of any batch, if that is known beforehand."""
-
-    capacity: int | None = None
+    samples_of_units: Tensor  # [units], on the CPU
+    unit_weights: Tensor  # [units + 1] of all samples of a unit; number -1 has 0
+    first_sample = slice(None)  # of each unit
+    capacity: int | None = None  # the most clicks of any batch, if known beforehand
 
     def __init__(
         self,
@@ -48,7 +46,7 @@ class SampleBatches:
         self.build_graph = build_graph
         self.samples_of_units = torch.ones(len(samples), dtype=torch.int64)
         device = samples.items.device
-        self.weights = functional.pad(weights, (0, 1)).to(device)  # number -1 has 0
+        self.unit_weights = functional.pad(weights, (0, 1)).to(device)
         clicks = samples.clicks_before(torch.arange(len(samples), device=device))
         # The shortest sample, which takes the least room.
         self.filler = int(clicks.argmin()) if len(clicks) else 0
@@ -57,14 +55,6 @@ class SampleBatches:
         """Unit numbers in random order -> batches [steps, width]."""
         missing = -len(units) % self.size
         return functional.pad(units, (0, missing), value=-1).view(-1, self.size)
-
-    def units_of(self, of_samples: Tensor) -> Tensor:
-        """[samples] what is the same for all samples of a unit -> [units]; on the CPU."""
-        return of_samples
-
-    def total_weights(self, batches: Tensor) -> Tensor:
-        """[steps, width] -> [steps] the sum of the weights of all samples of a batch."""
-        return self.weights[batches].sum(1)
 
     def clicks(self, batches: Tensor) -> Tensor:
         """[steps, width] -> [steps, width] how many clicks of each unit are read."""
@@ -78,8 +68,8 @@ class SampleBatches:
         self, batches: Tensor, width: int, capacity: int | None
     ) -> list[tuple[SessionBatch, Tensor]]:
         """[steps, width] -> the batch of each step, in arrays for sessions of `width` clicks, and
-        the weights of its samples, [B] or [T]. With `capacity` there are rows for that many clicks;
-        without it only one step is read."""
+        the weights of its samples, [B] or [T]. With `capacity` there are rows for that many clicks,
+        without it only one step."""
         ids = self.filled(batches).flatten()
         size = batches.shape[1]
         sessions = collate(self.samples, ids, width)
@@ -97,13 +87,12 @@ class SampleBatches:
                 replace(batch, packing=packing)
                 for batch, packing in zip(steps, packings, strict=True)
             ]
-        return list(zip(steps, self.weights[batches], strict=True))
+        return list(zip(steps, self.unit_weights[batches], strict=True))
 
 
 class PassBatches:
     """The same for causal models, which read a session once and have a loss at every click: a unit
-    is a pass over a session, and a batch has passes of similar length that read `size` clicks, or a
-    few less."""
+    is a pass over a session, and a batch has passes of similar length with about `size` clicks."""
 
     capacity: int | None
 
@@ -136,7 +125,7 @@ class PassBatches:
         self.skipped = functional.pad(passes.skipped[used], (0, 1))
         weights_before = functional.pad(self.weights.double().cumsum(0), (1, 0))
         pass_weights = (weights_before[end] - weights_before[first])[used]
-        self.pass_weights = functional.pad(pass_weights, (0, 1)).float()
+        self.unit_weights = functional.pad(pass_weights, (0, 1)).float()
         longest = int(self.length.max())
         self.capacity = -(-max(size, longest) // ROWS_MULTIPLE) * ROWS_MULTIPLE
 
@@ -152,12 +141,6 @@ class PassBatches:
         batches = torch.full((len(ends), self.size), -1)
         batches[step, column] = units[order]
         return batches[torch.randperm(len(ends), generator=random)]
-
-    def units_of(self, of_samples: Tensor) -> Tensor:
-        return of_samples[self.first_sample]
-
-    def total_weights(self, batches: Tensor) -> Tensor:
-        return self.pass_weights[batches].sum(1)
 
     def clicks(self, batches: Tensor) -> Tensor:
         return self.length[batches]

@@ -1,5 +1,4 @@
-"""One epoch of training: the shuffled order of its samples, its steps and the precision of
-products."""
+"""One epoch of training: the order of its samples, its steps, and the precision of products."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from posrec.data.dataset import SessionDataset
 from posrec.device import has_amx
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
-from posrec.nn.items.table_products import rounded_table_products
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.losses import choose_loss
 from posrec.training.settings import RANKING_LOSSES, Settings
+from posrec.training.softmax import rounded_table_products
 from posrec.training.step import CapturedStepper, Stepper
 
 READ_SECONDS = 0.5  # how often losses are copied from a GPU
@@ -40,9 +39,8 @@ class EpochRunner:
     """Shuffles the samples of an epoch and runs its steps, on the device of the samples: captured
     on a GPU, eager on a CPU.
 
-    Scores are over items 1..items, and `weights [samples]` are those of the samples in the loss. If
-    only some samples are new, `new [samples]`, an epoch has all of them and a few of the others,
-    drawn at random."""
+    The loss is over items 1..items, with `weights [samples]`. If only some samples are new, `new
+    [samples]`, an epoch has all of them and a few of the others, drawn at random."""
 
     captures = True  # whether steps on a GPU are captured
 
@@ -84,13 +82,12 @@ class EpochRunner:
         self.stepper = stepper(model, optimizer, self.batches, loss, longest, bf16)
 
     def shuffle(self, epoch: int) -> EpochOrder:
-        """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has
-        the same order."""
+        """The order depends on seed and epoch alone, so a resumed run has the same."""
         random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         counts = self.batches.samples_of_units
         units = torch.randperm(len(counts), generator=random)
         if self.new is not None:
-            is_new = self.batches.units_of(self.new)[units]
+            is_new = self.new[self.batches.first_sample][units]
             others = torch.where(is_new, 0, counts[units]).cumsum(0)
             units = units[is_new | (others <= self.replayed)]
         batches = self.batches.arrange(units, random)
@@ -113,8 +110,8 @@ class EpochRunner:
         return self.stepper.run(order.batches[step : step + count])
 
     def is_time_to_read(self, step: int, seconds: float) -> bool:
-        """Whether to read the losses after this step, `seconds` after they were read before.
-        Copying them from a GPU makes the CPU wait."""
+        """Whether to read the losses after this step, `seconds` after the last time: copying them
+        from a GPU makes the CPU wait."""
         return not self.on_gpu or seconds >= READ_SECONDS
 
 
@@ -123,8 +120,8 @@ def sample_weights(
     recency: float,
     target_weights: npt.NDArray[np.float32] | None = None,
 ) -> Tensor:
-    """The weight of each sample in the loss, [samples]: exp(-recency * age), where samples are in
-    order of time and the age of the oldest is 1, times the weight of its target click.
+    """The weight of each sample in the loss, [samples], in order of time: exp(-recency * age), with
+    the age 1 of the oldest, times the weight of its target click.
 
     >>> two = SessionDataset(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), torch.tensor([0]))
     >>> sample_weights(two, 1.0)
@@ -142,11 +139,9 @@ def sample_weights(
 def matmul_precision(
     settings: Settings, device: torch.device, items: int
 ) -> Iterator[None]:
-    """Compute products in TF32 on a GPU, unless `precision=fp32` is set.
-
-    On a CPU the products of the softmax are rounded with `precision=bf16`, and with `auto` if the
-    CPU has AMX and the catalogue is large. The choice does not depend on a measurement: the same
-    command has to give the same weights."""
+    """Compute products in TF32 on a GPU, unless `precision=fp32` is set. On a CPU the products of
+    the softmax are rounded with `bf16`, and with `auto` if the CPU has AMX and the catalogue is
+    large: the same command gives the same weights, so no measurement decides."""
     before = torch.get_float32_matmul_precision()
     reduced = device.type == "cuda" and settings.precision != "fp32"
     torch.set_float32_matmul_precision("high" if reduced else "highest")

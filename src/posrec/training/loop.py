@@ -4,6 +4,7 @@ signal."""
 import math
 import signal
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -45,8 +46,8 @@ class TrainingState:
 
 
 class StopSignals:
-    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step; a second
-    Ctrl-C stops at once, if it `may_interrupt`."""
+    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step. A second
+    Ctrl-C, if it `may_interrupt`, stops at once."""
 
     def __init__(self) -> None:
         self.received = False
@@ -80,8 +81,7 @@ class TrainingContext:
     progress: Progress
     resume: bool = False  # continue from the latest checkpoint
     track: bool = False  # write the folder `tensorboard` too
-    # Whether to save checkpoints. Each is three times as large as the weights, and useless if the
-    # folder is deleted after the training.
+    # Whether to save checkpoints, each three times as large as the weights.
     resumable: bool = True
     # Whether this process writes the run's files; of several that train together, one does.
     writes: bool = True
@@ -90,8 +90,8 @@ class TrainingContext:
 class Training:
     """Trains `model` in place, and writes `model.safetensors` and a log into the run's folder.
 
-    `start` sets the initial weights, after the model has counted. With protocol `paper`, an epoch
-    then has the samples that it has not seen and some of the others. Protocol `refit` is here its
+    `start` sets the initial weights, after the model has counted; with protocol `paper`, an epoch
+    then has the samples that are new to it and some of the others. Protocol `refit` is here its
     second part, on all training sessions."""
 
     runner_type: type[EpochRunner] = EpochRunner
@@ -136,7 +136,7 @@ class Training:
 
     def run(self, stop_after: int | None = None) -> TrainingState:
         """Train for all epochs, and write the weights. With `stop_after`, training ends after that
-        many epochs, and the learning rate is the same as if it went on."""
+        many, with the learning rates as if it went on."""
         settings = self.settings
         context = self.context
         if context.writes and not self.stops_early:
@@ -145,11 +145,12 @@ class Training:
         # Forward and backward, every sample is multiplied with every weight three times.
         weights = sum(weight.numel() for weight in self.model.parameters())
         operations = 6 * settings.batch_size * weights
+        log = TrainingLog(context.run if context.writes else None, context.track)
         with (
             matmul_precision(settings, context.device, self.data.train_items),
             self.signals,
             threads_for(operations),
-            TrainingLog(context.run if context.writes else None, context.track) as log,
+            closing(log),
         ):
             self.train_epochs(stop_after or settings.epochs, log)
         if not self.stops_early:
@@ -184,7 +185,7 @@ class Training:
                 metric = f"{self.settings.choose_by} {100 * self.keep_if_best(log):.2f}"
                 line += f", {metric} on validation"
             progress.message(line)
-            is_old = self.checkpoint_is_older_than(EPOCH_CHECKPOINT_SECONDS)
+            is_old = self.checkpoint_age() > EPOCH_CHECKPOINT_SECONDS
             if is_old or not self.has_checkpoint or self.is_finished(epochs):
                 self.save_checkpoint()
 
@@ -222,7 +223,7 @@ class Training:
             speed = (state.step - first_step) * samples_per_step / (now - began)
             note = f"loss {average:.3f}, {speed:,.0f} samples/s"
             self.context.progress.update(name, state.step, order.steps, note)
-            if stop or self.checkpoint_is_older_than(CHECKPOINT_SECONDS):
+            if stop or self.checkpoint_age() > CHECKPOINT_SECONDS:
                 self.save_checkpoint()
             if stop:
                 raise RunStopped(
@@ -245,8 +246,7 @@ class Training:
         return seconds
 
     def read(self, losses: Tensor) -> tuple[Tensor, bool]:
-        """Copy the losses of some steps from the device; and whether to stop after them, because of
-        a signal."""
+        """The losses of some steps on the CPU, and whether a signal stops the training."""
         return losses.double().cpu(), self.signals.received
 
     def validate(self) -> dict[str, float]:
@@ -258,8 +258,7 @@ class Training:
         ).metrics
 
     def keep_if_best(self, log: TrainingLog) -> float:
-        """Save this epoch's weights if they rank the validation sessions better than those of all
-        epochs before. Returns the metric on validation."""
+        """Save the weights if they rank the validation sessions best so far; returns the metric."""
         state = self.state
         metrics = self.validate()
         metric = metrics[self.settings.choose_by]
@@ -290,13 +289,13 @@ class Training:
         self.has_checkpoint = True
         self.latest_checkpoint = time.monotonic()
 
-    def checkpoint_is_older_than(self, seconds: float) -> bool:
-        return time.monotonic() - self.latest_checkpoint > seconds
+    def checkpoint_age(self) -> float:
+        return time.monotonic() - self.latest_checkpoint
 
 
 def add_losses(losses: Tensor, state: TrainingState) -> float:
-    """Add the losses of some steps to those of the epoch, and return their mean. A loss that is not
-    finite raises, before anything is saved."""
+    """Add the losses of some steps to the epoch's, and return their mean. A loss that is not finite
+    raises, before anything is saved."""
     if not losses.isfinite().all():
         bad = state.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
         raise RunFailed(

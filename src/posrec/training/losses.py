@@ -1,8 +1,5 @@
-"""Losses of session vectors and item vectors, one number for each sample. Targets are item numbers
-1..n.
-
-The softmax over all items is in `softmax.py`; here it is taken over a sample of the items. Losses
-that compare pairs of items are in `ranking_losses.py`."""
+"""The choice of a loss of session vectors, item vectors and targets (item numbers 1..n), one number
+for each sample; and the softmax over a sample of the items."""
 
 import torch
 from torch import Tensor
@@ -66,7 +63,7 @@ def losses_of(loss: Loss, vectors: BatchVectors, targets: Tensor) -> Tensor:
 
 
 def loss_for(name: str, items: int) -> str:
-    """The loss of this name; "auto" chooses one for a catalogue of this size."""
+    """The loss of this name; "auto" chooses one by the number of items."""
     if name != "auto":
         return name
     if items <= FULL_UP_TO:
@@ -75,7 +72,7 @@ def loss_for(name: str, items: int) -> str:
 
 
 def choose_loss(settings: Settings, items: int, clicks: Tensor) -> Loss:
-    """The loss of the settings, for items 1..items and the training clicks `clicks`."""
+    """The loss of the settings, for items 1..items and their training clicks."""
     name = loss_for(settings.loss, items)
     if name in RANKING_LOSSES:
         return ranking_loss(settings, items, clicks)

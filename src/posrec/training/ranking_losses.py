@@ -1,5 +1,4 @@
-"""Ranking losses: they compare the target's score with the scores of negative items, one number for
-each sample.
+"""Ranking losses, which compare the target's score with the scores of negative items.
 
 All samples of a batch have the same negatives: the targets of the other samples (Hidasi et al.,
 2016) and items that are drawn for each batch (Hidasi and Karatzoglou, 2018). r_i is the score of
@@ -69,8 +68,7 @@ def comparisons(score_l2: float) -> dict[str, Compare]:
 def ranking_loss(
     settings: Settings, items: int, clicks: Tensor
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training
-    clicks `clicks`."""
+    """Of session vectors, item vectors and targets [B]; negatives are drawn by training clicks."""
     compare = comparisons(settings.score_l2)[settings.loss]
     draw = drawing(items, clicks, settings.negatives, settings.sample_alpha)
 
@@ -90,10 +88,8 @@ def drawing(
     items: int, clicks: Tensor, drawn: int, alpha: float
 ) -> Callable[[], Tensor]:
     """A function that draws item numbers, [drawn], each with probability proportional to clicks **
-    alpha.
-
-    It inverts the cumulative distribution. The CPU does not wait for values and the shape is fixed,
-    so it works inside a captured step."""
+    alpha. It inverts the cumulative distribution, which works inside a captured step: the CPU does
+    not wait for values, and the shape is fixed."""
     counts = torch.bincount(clicks.long(), minlength=items + 1)[1 : items + 1]
     total = counts.double().pow(alpha).cumsum(0)
     total = total / total[-1]

@@ -1,5 +1,4 @@
-"""How a model is trained: for a fixed number of epochs, with early stopping on validation, or
-refitted after that."""
+"""The settings of training."""
 
 import math
 from dataclasses import dataclass
@@ -12,13 +11,9 @@ RANKING_LOSSES = ("bpr", "top1", "top1-max", "bpr-max")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training; the page reference/settings.md of the documentation describes each.
-
-    Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol
-    `early-stop` trains without the latest tenth of the sessions, stops when `choose_by` on that
-    tenth has not improved for `patience` epochs, and keeps the weights of the best epoch. Protocol
-    `refit` chooses the number of epochs in the same way, and then trains on all training sessions
-    for that number."""
+    """Protocol `paper` trains for a fixed number of epochs on all training sessions. `early-stop`
+    validates on the latest tenth of them, stops after `patience` epochs without improvement, and
+    keeps the best weights. `refit` then trains on all sessions for the best number of epochs."""
 
     protocol: str = setting(
         "paper",
@@ -125,8 +120,7 @@ class Settings:
         return self.learning_rate * rising * 0.5 * (1 + cosine)
 
     def check(self) -> "Settings":
-        """Raise an InputError that names the first setting outside its range or choices; returns
-        the settings."""
+        """Raise an InputError that names the first setting outside its range; returns self."""
         check_settings(self)
         if not self.in_batch and self.negatives < 1:
             raise InputError(

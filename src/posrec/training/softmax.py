@@ -6,7 +6,9 @@ precision. `Softmax` is for a CPU: exp(score - top) is computed once, in place, 
 its sum. A GPU has `kernels/softmax.py`. In chunks, scores are computed again in the backward pass
 instead of stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -15,16 +17,15 @@ from torch.utils.checkpoint import checkpoint
 
 import posrec.kernels as kernels
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.items.table_products import table_products
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the
 # session's own items as a fourth argument: `amounts [B, R]` are added to the scores at `columns
 # [B, R]`.
 Loss = Callable[..., Tensor]
 
+rounding: ContextVar[bool] = ContextVar("rounding", default=False)
 CHUNK = 65_536  # items
-# The score of a row that is not an item: exp of it is 0, and its gradient is not NaN.
-LOWEST = -1e30
+LOWEST = -1e30  # of a row that is not an item: exp of it is 0, its gradient not NaN
 
 
 def softmax_loss(items: int, chunk: int | None = None) -> Loss:
@@ -36,8 +37,12 @@ def softmax_loss(items: int, chunk: int | None = None) -> Loss:
     ) -> Tensor:
         rows = targets - 1
         if is_for_cpu(sessions):
-            columns = None if own is None else own.columns
-            amounts = None if own is None else own.amounts
+            if own is None:
+                columns = rows.new_empty(len(rows), 0)
+                amounts = sessions.new_empty(len(rows), 0)
+            else:
+                columns = own.columns
+                amounts = own.amounts
             losses: Tensor = Softmax.apply(  # type: ignore[no-untyped-call]
                 sessions, table, rows, items, chunk, columns, amounts
             )
@@ -104,8 +109,8 @@ class Softmax(torch.autograd.Function):
         targets: Tensor,
         items: int,
         chunk: int | None,
-        columns: Tensor | None,
-        amounts: Tensor | None,
+        columns: Tensor,
+        amounts: Tensor,
     ) -> Tensor:
         ctx.items = items
         size = chunk or items
@@ -124,10 +129,8 @@ class Softmax(torch.autograd.Function):
         ctx.save_for_backward(
             sessions, table, targets, log_sum, *stored, columns, amounts
         )
-        of_target = (sessions * table[targets]).sum(1)
-        if columns is not None and amounts is not None:
-            raised = torch.where(columns == targets[:, None], amounts, 0)
-            of_target = of_target + raised.sum(1)
+        raised = torch.where(columns == targets[:, None], amounts, 0)
+        of_target = (sessions * table[targets]).sum(1) + raised.sum(1)
         return log_sum - of_target
 
     @staticmethod
@@ -140,9 +143,7 @@ class Softmax(torch.autograd.Function):
         grad_sessions = torch.zeros_like(sessions)
         grad_table = torch.empty_like(table)
         grad_table[ctx.items :] = 0
-        grad_amounts: Any = None
-        if columns is not None:
-            grad_amounts = -share * (columns == targets[:, None])
+        grad_amounts = -share * (columns == targets[:, None])
         for rows in ctx.chunks:
             if sums is None:
                 scores = scores_of(sessions, table, rows, columns, amounts)
@@ -150,29 +151,22 @@ class Softmax(torch.autograd.Function):
             with table_products():
                 torch.mm(powers.T, sessions * weight, out=grad_table[rows])
                 grad_sessions += powers @ table[rows]
-            if columns is not None:
-                ones = torch.ones_like(amounts)
-                local, inside = raised_in(columns, ones, rows.start, rows.stop)
-                grad_amounts += weight * powers.gather(1, local) * inside
+            ones = torch.ones_like(amounts)
+            local, inside = raised_in(columns, ones, rows.start, rows.stop)
+            grad_amounts += weight * powers.gather(1, local) * inside
         grad_table.index_add_(0, targets, sessions * -share)
         grad_sessions = grad_sessions * weight - table[targets] * share
         return grad_sessions, grad_table, None, None, None, None, grad_amounts
 
 
 def scores_of(
-    sessions: Tensor,
-    table: Tensor,
-    rows: slice,
-    columns: Tensor | None,
-    amounts: Tensor | None,
+    sessions: Tensor, table: Tensor, rows: slice, columns: Tensor, amounts: Tensor
 ) -> Tensor:
     """The scores of the items of a chunk, [B, items]."""
     with table_products():
         scores = sessions @ table[rows].T
-    if columns is not None and amounts is not None:
-        amounts = amounts.to(scores.dtype)
-        scores.scatter_add_(1, *raised_in(columns, amounts, rows.start, rows.stop))
-    return scores
+    amounts = amounts.to(scores.dtype)
+    return scores.scatter_add_(1, *raised_in(columns, amounts, rows.start, rows.stop))
 
 
 def raised_in(
@@ -181,3 +175,29 @@ def raised_in(
     """Columns and amounts for the items start..end-1 alone; the amounts of all others are 0."""
     inside = (columns >= start) & (columns < end)
     return (columns - start).clamp(0, end - start - 1), torch.where(inside, amounts, 0)
+
+
+@contextmanager
+def rounded_table_products(rounded: bool) -> Iterator[None]:
+    """In the block, `table_products` rounds, or does not."""
+    token = rounding.set(rounded)
+    try:
+        yield
+    finally:
+        rounding.reset(token)
+
+
+@contextmanager
+def table_products() -> Iterator[None]:
+    """Around products with an item table on a CPU: their factors may be rounded to 8 bits, which
+    takes half the time with AMX. The shapes of other products change with every batch, and oneDNN
+    takes milliseconds to prepare for a new shape."""
+    if not rounding.get():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

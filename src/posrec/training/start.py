@@ -1,16 +1,14 @@
-"""What a training starts from instead of random weights, and what it leaves for a later one that
-starts from it.
+"""What a training starts from instead of random weights, and what it leaves for a later one.
 
 Adam divides each gradient by the root of its second moment, the running mean of squared gradients.
-Where these start from 0, an item that is not a target in the first steps has only tiny gradients,
-all away from the sessions, and each of them moves its vector by the whole learning rate. So a run
-keeps the second moments, as their mean over each row of a weight: one number for each item."""
+If these start from 0, an item that is not a target in the first steps has only tiny gradients, all
+away from the sessions, and each moves its vector by the whole learning rate. So a run keeps the
+second moments, as their mean over each row of a weight: one number for each item."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,37 +23,30 @@ from posrec.training.adam import first_state
 STEPS_BEFORE = 5000
 
 
-class Start(ABC):
+class Start(Protocol):
     """Sets what a training begins with."""
 
-    @abstractmethod
     def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
         """Set the weights of `model`, which has counted `samples`."""
 
-    @abstractmethod
     def set_moments(
         self, model: SessionModel, optimizer: torch.optim.Optimizer
     ) -> None:
         """Set Adam's second moments; the model is where it will be trained."""
 
-    @abstractmethod
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
-        """[samples] whether no earlier training has used a sample; None if that is not known."""
+        """[samples] whether no earlier training has used it; None if that is not known."""
 
 
 @dataclass(frozen=True)
 class Continuation:
     """What a training that starts from a run needs besides its weights: the content of
-    continuation.safetensors.
+    continuation.safetensors."""
 
-    Attributes:
-        moments: Adam's second moments by the name of the weight: the mean over each row, [rows], of
-            a matrix; all of a vector or a number.
-        trained_until: when the training session began that began last.
-    """
-
+    # Adam's second moments by the name of the weight: the mean over each row, [rows], of a matrix;
+    # all of a vector or a number.
     moments: Mapping[str, Tensor]
-    trained_until: int
+    trained_until: int  # when the training session began that began last
 
     @classmethod
     def of_training(
@@ -89,8 +80,7 @@ class Continuation:
 def set_moments(
     model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
 ) -> None:
-    """Begin Adam's state with these second moments; a weight that has none in `moments` begins with
-    0."""
+    """Begin Adam's state with these second moments; a weight without any begins with 0."""
     for name, parameter in model.named_parameters():
         if name not in moments:
             continue

@@ -1,15 +1,14 @@
 """Optimiser steps: eager on a CPU; compiled and captured as CUDA graphs on a GPU.
 
 Replaying a captured graph runs no Python, so a step on a GPU takes as long as its kernels.
-`torch.compile` fuses the small ones, and what does not depend on the weights (gathering the
-samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same
-captured graph."""
+`torch.compile` fuses the small ones, and what does not depend on the weights (gathering samples,
+building session graphs) is done for STEPS_AT_ONCE batches together, inside the captured graph."""
 
 import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,18 +22,21 @@ from posrec.training.batches import Batches
 from posrec.training.losses import losses_of
 from posrec.training.softmax import Loss
 
-P = ParamSpec("P")
-R = TypeVar("R")
-# An optimiser step: a batch and the shares of its samples in the loss, [B] -> the losses of the
-# samples, [B].
+# A batch -> the losses of its samples, [B].
+Losses = Callable[[SessionBatch], Tensor]
+# An optimiser step: a batch and the shares of its samples in the loss, [B] -> their losses, [B].
 Step = Callable[[SessionBatch, Tensor], Tensor]
 STEPS_AT_ONCE = 32
 # Their warnings are for torch's developers.
 COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
-# Capacities are multiples of this, so that few different ones have to be compiled.
+# Capacities are multiples of this, so that few have to be compiled.
 CAPACITY_MULTIPLE = 256
-# Over the fullest batch of the first epoch, for the batches of later epochs.
-HEADROOM = 1.1
+HEADROOM = 1.1  # over the fullest batch so far, for the batches of later epochs
+# Kernels are not tried out in several forms: that takes long, and makes no step quicker.
+COMPILER_OPTIONS: dict[str, Any] = {
+    "triton.autotune_pointwise": False,
+    "shape_padding": False,
+}
 
 
 class Stepper:
@@ -62,8 +64,7 @@ class Stepper:
         self.step: Step = plain_step(self.losses, optimizer)
 
     def prepare(self, batches: Tensor) -> None:
-        """Called before each epoch with its batches, [steps, width]. Eager steps take batches of
-        any size, so there is nothing to prepare."""
+        """Called before each epoch with its batches, [steps, width]."""
 
     def losses(self, batch: SessionBatch) -> Tensor:
         """The loss of each sample, [B]."""
@@ -78,7 +79,7 @@ class Stepper:
             width = min(width, int(self.batches.clicks(batches).max()))
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
         tiny = torch.finfo(torch.float32).tiny
-        totals = self.batches.total_weights(batches).clamp(min=tiny)
+        totals = self.batches.unit_weights[batches].sum(1).clamp(min=tiny)
         step_losses = []
         read = self.batches.read(batches, width, self.capacity)
         for (batch, weights), total in zip(read, totals, strict=True):
@@ -88,9 +89,7 @@ class Stepper:
         return torch.stack(step_losses)
 
 
-def plain_step(
-    losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer
-) -> Step:
+def plain_step(losses: Losses, optimizer: torch.optim.Optimizer) -> Step:
     """Forward pass, backward pass, optimiser."""
 
     def step(batch: SessionBatch, shares: Tensor) -> Tensor:
@@ -104,14 +103,12 @@ def plain_step(
 
 
 class CapturedStepper(Stepper):
-    """The same steps, replayed from captured CUDA graphs: one of STEPS_AT_ONCE steps, and one of a
-    single step."""
+    """The same, replayed from captured CUDA graphs: of STEPS_AT_ONCE steps, and of a single one."""
 
     steps_at_once = STEPS_AT_ONCE
 
     def prepare(self, batches: Tensor) -> None:
-        """Capture anew if a batch of the epoch has more clicks than the captured steps have room
-        for."""
+        """Capture anew if a batch of the epoch has more clicks than there is room for."""
         width = batches.shape[1]
         if self.batches.capacity is not None:
             if self.capacity is None:
@@ -173,8 +170,7 @@ class CapturedStepper(Stepper):
 
     @torch.no_grad()
     def restore(self, state: dict[int, Tensor]) -> None:
-        """Go back to the clones in `state`, by the ids of the tensors; optimiser state that was
-        created since is set to zero."""
+        """Go back to `state`, clones by the ids of the tensors; what was created since is 0."""
         for tensor in self.tensors():
             if id(tensor) in state:
                 tensor.copy_(state[id(tensor)])
@@ -189,40 +185,27 @@ class CapturedStepper(Stepper):
         return tensors
 
 
-class Compiler:
-    """torch.compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches
-    it."""
-
-    # Kernels are not tried out in several forms: it takes long, and makes a step of posrec-plus no
-    # quicker.
-    options: ClassVar[dict[str, Any]] = {
-        "triton.autotune_pointwise": False,
-        "shape_padding": False,
-    }
-    compiled_for: Any = None
-
-    def __call__(self, function: Callable[P, R], purpose: Any) -> Callable[P, R]:
-        """What was compiled before is used again if it was for the same purpose, such as another
-        model of the same settings; if not, it is dropped, since it counts towards torch's limit."""
-        # They read a global setting, which can't be traced.
-        for setting in (kernels.may_round, kernels.precision):
-            torch.compiler.assume_constant_result(setting)  # type: ignore[no-untyped-call]
-        # What is compiled is kept on disk, even where it has gradients of its own.
-        torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
-        if purpose != self.compiled_for:
-            if self.compiled_for is not None:
-                torch.compiler.reset()
-            self.compiled_for = purpose
-        return torch.compile(function, dynamic=False, options=self.options)
+compiled_for: list[Any] = []  # the purpose of what is compiled, if anything is
 
 
-compiled = Compiler()
+def compiled(losses: Losses, purpose: Any) -> Losses:
+    """torch.compile for fixed shapes. What was compiled before is used again if it was for the same
+    purpose, or else dropped, since it counts towards torch's limit. Importing the compiler takes
+    seconds, so nothing else touches it."""
+    # They read a global setting, which can't be traced.
+    for setting in (kernels.may_round, kernels.precision):
+        torch.compiler.assume_constant_result(setting)  # type: ignore[no-untyped-call]
+    # What is compiled is kept on disk, even where it has gradients of its own.
+    torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
+    if compiled_for and compiled_for != [purpose]:
+        torch.compiler.reset()
+    compiled_for[:] = [purpose]
+    return torch.compile(losses, dynamic=False, options=COMPILER_OPTIONS)
 
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """In the block, garbage is not collected: the graphs of an earlier training would free device
-    memory, and that ends a capture."""
+    """The graphs of an earlier training would free device memory, which ends a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -3,7 +3,7 @@ TensorBoard."""
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from posrec.io import write_text
 
@@ -23,16 +23,13 @@ class TrainingLog:
 
             self.events = SummaryWriter(str(run / EVENTS))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         if self.events is not None:
             self.events.close()
 
     def resume_after(self, epoch: int) -> None:
-        """Remove what a process that was killed wrote after its last checkpoint: the lines of later
-        epochs, and one that is not complete."""
+        """Remove what a killed process wrote after its last checkpoint: the lines of later epochs,
+        and one that is not complete."""
         if self.path is None or not self.path.exists():
             return
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -41,8 +38,7 @@ class TrainingLog:
         write_text(self.path, "".join(earlier))
 
     def epoch(self, epoch: int, **entry: Any) -> None:
-        """Write a line, and a TensorBoard point for each number in it; those of a dictionary are
-        `name/key`."""
+        """Write a line, and a TensorBoard point for each number in it (`name/key` in a dict)."""
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
@@ -61,7 +57,6 @@ class TrainingLog:
 
 
 def is_later(line: str, epoch: int) -> bool:
-    """Whether the line is about an epoch after this one. Lines with a `part` are of the part before
-    this training."""
+    """Whether the line is of a later epoch. Lines with a `part` are of the part before."""
     entry = json.loads(line)
     return "part" not in entry and entry["epoch"] > epoch

@@ -7,20 +7,18 @@ The attributes are a sparse matrix B [items, values] and, if the user gives vect
     a_i = sum over values v of B_iv T_v + (V M)_i
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from posrec.nn.items.item_table import random_table
 from posrec.nn.items.sparse_matrix import SparseMatrix, sums_of_rows
 
 
 class AttributeTable(NamedTuple):
-    """The entries of B, sorted by item, and V. Row i is item i + 1.
-
-    B_iv is 1 for a category, a brand or a range of prices, and 1 / (words of the title) for a
-    word."""
+    """The entries of B, sorted by item, and V. Row i is item i + 1. B_iv is 1 for a category, a
+    brand or a range of prices, and 1 / (words of the title) for a word."""
 
     rows: Tensor  # [E] int64
     values: Tensor  # [E] int64, 0..number - 1
@@ -30,8 +28,8 @@ class AttributeTable(NamedTuple):
 
 
 class AttributeVectors(nn.Module):
-    """T, M and a_i. It has no weights before `describe`, and none in a run: they are part of the
-    saved item vectors."""
+    """T, M and a_i. It has weights after `describe`, but none in a run: they are part of the saved
+    item vectors."""
 
     described: Tensor
     vectors: Tensor | None
@@ -48,7 +46,7 @@ class AttributeVectors(nn.Module):
 
     def describe(self, attributes: AttributeTable) -> None:
         """Create the weights for these attributes."""
-        self.of_values = self.random_weight(attributes.number)
+        self.of_values = random_table(attributes.number, self.d)
         shape = (self.rows, attributes.number)
         self.matrix.fill(attributes.rows, attributes.values, attributes.weights, shape)
         described = torch.zeros(self.rows, dtype=torch.bool)
@@ -58,19 +56,14 @@ class AttributeVectors(nn.Module):
             vectors = torch.zeros(self.rows, attributes.vectors.shape[1])
             vectors[: len(attributes.vectors)] = attributes.vectors
             described |= vectors.any(1)
-            self.map = self.random_weight(vectors.shape[1])
+            self.map = random_table(vectors.shape[1], self.d)
         self.register_buffer("vectors", vectors, persistent=False)
         # [rows] whether an item has attributes
         self.register_buffer("described", described, persistent=False)
 
-    def random_weight(self, rows: int) -> nn.Parameter:
-        bound = 1 / math.sqrt(self.d)
-        return nn.Parameter(torch.empty(rows, self.d).uniform_(-bound, bound))
-
     def fit(self, table: Tensor) -> None:
-        """Set the weights so that a_i is near the vectors of the items in `table [rows, d]` that
-        share its attributes: a value gets their mean, divided by the number of values of an item.
-        """
+        """Set the weights so that a_i is near the vectors in `table [rows, d]` of the items that
+        share its attributes: a value gets their mean, divided by the values of an item."""
         matrix = self.matrix
         total = matrix.values.sum() / (matrix.offsets.diff() > 0).sum().clamp(min=1)
         sums = sums_of_rows(table, *matrix.transposed)
@@ -93,16 +86,10 @@ def mean_by_attributes(
     attributes: AttributeTable, table: Tensor, known: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The vectors that the attributes of items suggest, from the vectors of the known items that
-    share them.
+    share them: `table [n, d]`, of which only the rows of `known [n]` are read.
 
-    Args:
-        table: [n, d] item vectors; only those of the known items are read.
-        known: [n] bool.
-
-    Returns:
-        [n, d] the weighted mean over an item's values of the mean vector of the known items with
-        that value, and [n] bool, whether a known item shares a value with the item.
-    """
+    Returns [n, d] the weighted mean over an item's values of the mean vector of the known items
+    with that value, and [n] bool, whether a known item shares a value with the item."""
     tiny = torch.finfo(table.dtype).tiny
     rows = attributes.rows
     values = attributes.values

@@ -22,8 +22,7 @@ def co_clicks(
     before: float = 1.0,
     recency: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs of different items that were clicked at most `window` apart in a session, and their
-    counts.
+    """The pairs of different items clicked at most `window` apart in a session, and their counts.
 
         C_ji = sum over clicks on j and i in the same session of
                direction(distance) / |distance| * exp(-recency * age of the session)
@@ -31,13 +30,9 @@ def co_clicks(
     A click on i after j has direction 1, one before j has `before`. The age of a session is the
     share of sessions that began after it.
 
-    Args:
-        items: [N] clicks, items 1..number; session s is `items[offsets[s] : offsets[s + 1]]`.
-        offsets: [S + 1] where each session begins, oldest first.
-
-    Returns:
-        j [E], i [E] and C_ji [E] in double precision, sorted by j, and for each j by the latest
-        click on i, the newest first. So of equal counts the newest come first.
+    `items [N]` are clicks on items 1..number, of which session s, the oldest first, has
+    `items[offsets[s] : offsets[s + 1]]`. Returns j [E], i [E] and C_ji [E] in double precision,
+    sorted by j, and for each j by the latest click on i, the newest first.
 
     >>> clicks = torch.tensor([1, 2, 3])
     >>> item, other, count = co_clicks(clicks, torch.tensor([0, 3]), 3, window=2, before=0.5)
@@ -48,8 +43,7 @@ def co_clicks(
     items = items[offsets[0] : offsets[-1]].long()
     click = torch.arange(len(items), device=items.device)
     sessions = len(lengths)
-    number_of_session = torch.arange(sessions, device=items.device)
-    session = torch.repeat_interleave(number_of_session, lengths)  # [N]
+    session = torch.repeat_interleave(lengths)  # [N] the number of each click's session
     weight = torch.exp(-recency * (sessions - 1 - session).double() / sessions)
     pairs = [items[:0]]
     weights = [weight[:0]]
@@ -77,11 +71,8 @@ class CoClickGraph(nn.Module):
     """The graph of co-clicked items, over which item vectors are smoothed: X = E + w A E.
 
     Row i of A has the `neighbours` items most often clicked near item i, weighted by their counts;
-    it sums to one. An item without neighbours keeps its own vector. Before `count` the graph has no
-    edges, and X = E.
-
-    The graph is not saved with the weights: a run holds X, which is all that is needed to
-    recommend."""
+    it sums to one. An item without neighbours keeps its vector, as all do before `count`. A run
+    holds X and not the graph."""
 
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
@@ -111,24 +102,17 @@ class CoClickGraph(nn.Module):
         """X = E + w A E, for E [rows, d]."""
         return self.edges.times(table, self.smooth) if self.has_edges else table
 
-    def smooth(
-        self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor
-    ) -> Tensor:
+    def smooth(self, table: Tensor, *lists: Tensor) -> Tensor:
         """E + w A E, for the lists of A."""
         if kernels.supports(table):
-            smoothed: Tensor = kernels.smooth(
-                table, self.weight, offsets, columns, values
-            )
+            smoothed: Tensor = kernels.smooth(table, self.weight, *lists)
             return smoothed
-        neighbours = sums_of_rows(table, offsets, columns, values)
-        return torch.add(table, neighbours, alpha=self.weight)
+        return torch.add(table, sums_of_rows(table, *lists), alpha=self.weight)
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
         """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error
-        by w or less.
-
-        From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an
-        item and its neighbours have the same vector."""
+        by w or less. From a weight of 1 on that need not converge. Then E = X / (1 + w), which is
+        exact if an item and its neighbours have the same vector."""
         if not self.has_edges:
             return smoothed
         table = smoothed / (1 + self.weight)

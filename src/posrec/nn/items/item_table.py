@@ -1,8 +1,7 @@
-"""The item vectors X, used twice by a model: as inputs for the clicks, and as outputs for the
-scores.
+"""The item vectors X, used twice by a model: as inputs for the clicks, and for the scores.
 
 Row i is item i + 1. The number of rows is rounded up to a multiple of eight, because products of
-odd sizes are slow on GPUs; code that reads the whole table ignores the rows after the last item."""
+odd sizes are slow on GPUs; the rows after the last item are ignored."""
 
 import math
 from typing import Any
@@ -46,11 +45,9 @@ class LookUp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients of both uses; autograd adds them.
-
-        In this order, sparse and then dense, autograd adds them in place if nothing else refers to
-        the dense one; a copy of a large table takes longer than the rest of this gradient, and as
-        much memory as the table."""
+        """The gradients of both uses, which autograd adds: in this order, sparse and then dense, in
+        place if nothing else refers to the dense one. A copy of a large table would take longer
+        than the rest."""
         index = ctx.saved_tensors[0].flatten()
         grad_rows, grad_table = gradients
         if grad_rows is None:
@@ -68,22 +65,24 @@ class LookUp(torch.autograd.Function):
         return sparse, grad_table, None
 
 
+def random_table(rows: int, d: int) -> nn.Parameter:
+    bound = 1 / math.sqrt(d)
+    return nn.Parameter(torch.empty(rows, d).uniform_(-bound, bound))
+
+
 class ItemTable(nn.Module):
     """Vectors of items 1..items. Any other number is an unknown item, whose vector is zeros."""
 
     def __init__(self, items: int, d: int) -> None:
         super().__init__()
         self.items = items
-        bound = 1 / math.sqrt(d)
-        vectors = torch.empty(padded_rows(items), d).uniform_(-bound, bound)
-        self.weight = nn.Parameter(vectors)
+        self.weight = random_table(padded_rows(items), d)
 
     def look_up(self, items: Tensor) -> Tensor:
         """[...] item numbers -> [..., d]."""
         return self.look_up_and_table(items)[0]
 
     def look_up_and_table(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """The vectors of `items`, and the table."""
         return look_up_and_table(self.weight, items, self.items)
 
     def vectors(self) -> Tensor:

@@ -1,8 +1,8 @@
 """SparseMatrix: a sparse matrix A for products with a table of vectors, and its transpose for their
 gradients.
 
-Both are lists: row i has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`. So
-a product and its gradient are sums of rows, without additions into shared rows."""
+Row i has the entries offsets[i] .. offsets[i + 1] - 1 of the lists `columns` and `values`, so a
+product and its gradient are sums of rows, without additions into shared rows."""
 
 import math
 from collections.abc import Callable
@@ -14,14 +14,13 @@ from torch.nn import functional
 
 from posrec.nn.counting import offsets_of
 
-# How many different lengths the lists of a matrix may have if they are padded.
-SIZES = 8
+SIZES = 8  # how many different lengths the padded lists of a matrix may have
 # table, offsets, columns, values -> product
 Multiply = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class SparseMatrix(nn.Module):
-    """It has no entries before `fill`, and none in a run: they are not saved with the weights."""
+    """It has entries after `fill`; they are not saved with the weights."""
 
     offsets: Tensor
     columns: Tensor
@@ -58,9 +57,9 @@ class SparseMatrix(nn.Module):
     ) -> None:
         """Set the entries of A: rows, columns and values, [E] each.
 
-        With `most`, the largest number of entries that there could be, the lists are padded: a
-        training step on a GPU is compiled for the sizes of its tensors, and the training on all
-        sessions, after one on most of them, should find the same sizes."""
+        With `most`, the largest number of entries that there could be, the lists are padded: a step
+        on a GPU is compiled for the sizes of its tensors, and the training on all sessions, after
+        one on most of them, should find the same sizes."""
         device = self.values.device
         unused = 0 if most is None else -len(value) % math.ceil(most / SIZES)
         for prefix, outer, inner, size in (

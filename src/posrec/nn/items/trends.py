@@ -1,5 +1,5 @@
 """Trends: how much an item is clicked at a moment of the log, as columns of session and item
-vectors. A training sample knows no later click; a served session knows the whole log."""
+vectors."""
 
 import math
 
@@ -20,8 +20,6 @@ FADING = (0.03, 0.2, float("inf"))
 #
 # A training sample of period b is scored with trend_i(b), a served session with trend_i(15).
 class Trends(nn.Module):
-    """The trends of the items of a table of `rows` rows."""
-
     counts: Tensor  # [rows, COLUMNS, 3] log(1 + C); empty before `count`, and not saved
     now: Tensor  # [rows] the trend after the whole log, in a run that was opened
 
@@ -64,9 +62,8 @@ class Trends(nn.Module):
     def of_items(self, when: Tensor | None, rows: Tensor | None = None) -> Tensor:
         """The columns of the item vectors, [rows, COLUMNS]; `when` as in `of_sessions`.
 
-        To recommend, the trend is spread evenly over all columns: values about as large as those of
-        the other columns lose the least when they are rounded to 8 bits
-        (recommend/rank/exact_search.py)."""
+        To recommend, the trend is spread evenly over all columns, since small values lose less when
+        they are rounded to 8 bits (recommend/rank/exact_search.py)."""
         if when is not None:
             return self.by_period(rows)
         latest = self.latest() if rows is None else self.latest()[rows]

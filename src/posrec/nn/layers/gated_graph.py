@@ -16,10 +16,8 @@ from posrec.nn.packing import Packing, constants
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
-    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7).
-
-    Anchors are added before a node's weights are divided by their sum, so the weights of its
-    messages still sum to one."""
+    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7). Anchors are
+    added before a node's weights are divided by their sum, so they still sum to one."""
     graph = batch.build_graph(with_distances=anchors)
     # row: the node that receives
     incoming = graph.edges.transpose(1, 2)

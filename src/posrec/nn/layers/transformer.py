@@ -17,9 +17,8 @@ from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, whose draws take longer on a CPU than the product of a layer's input with its
-    weights. Here one draw of 64 random bits decides for four numbers, by 16 bits each, so that `p`
-    is rounded to 1/65536."""
+    """nn.Dropout, whose draws take longer on a CPU than a layer's product. Here one draw of 64
+    random bits decides for four numbers, by 16 bits each, so that `p` is rounded to 1/65536."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not is_eager_on_cpu(x) or not self.training or self.p in (0, 1):
@@ -32,9 +31,7 @@ class Dropout(nn.Dropout):
 
 class TransformerLayer(nn.Module):
     """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
-
-    With `rows [R]` only these rows are computed after the attention, [R, d].
-    """
+    With `rows [R]` only these rows are computed after the attention, [R, d]."""
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -88,10 +85,7 @@ def apply_layers(
     layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any
 ) -> Tensor:
     """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only
-    these.
-
-    A readout reads one or two clicks of a session, and most of a layer's work is that of the rows
-    it computes."""
+    these, since a readout reads one or two clicks of a session."""
     if not layers:
         return x[rows]
     for layer in layers[:-1]:
@@ -147,16 +141,9 @@ def kernel_attention(
     seed = packing.begins[:1]  # any number, if nothing is dropped
     if share:
         seed = torch.randint(1 << 31, (1,), device=queries.device)
+    options = (heads, packing.longest, causal, share)
     attended, weights = kernels.attention(
-        queries,
-        keys_values,
-        near,
-        packing.begins,
-        seed,
-        heads,
-        packing.longest,
-        causal,
-        share,
+        queries, keys_values, near, packing.begins, seed, *options
     )
     return attended, weights
 

@@ -14,8 +14,7 @@ from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.loop import evaluate_on
 from posrec.training.losses import choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES
-from posrec.training.settings import Settings
+from posrec.training.settings import RANKING_LOSSES, Settings
 from posrec.training.softmax import Loss, softmax_loss
 from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
 
@@ -59,7 +58,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss) -> Stepper:
         batches: Batches = PassBatches(samples, weights, BATCH, longest, longest // 2)
     else:
         batches = SampleBatches(samples, weights, BATCH, longest, model.build_graph)
-    return kind(model, optimizer, batches, loss, BATCH, longest, torch.device("cuda"))
+    return kind(model, optimizer, batches, loss, longest)
 
 
 @pytest.mark.parametrize("precision", ["high", "highest"])

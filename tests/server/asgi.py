@@ -1,31 +1,61 @@
-"""Asks an application in this process, without a server."""
+"""The application of `posrec serve` in this process, asked without a socket."""
 
-import json
-from typing import Any
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.applications import Starlette
 from starlette.types import Message
 
+from posrec.server.application import application
+from posrec.server.settings import ServerSettings
+from tests.server.asking import Answer, Asker
 
-async def ask(app: Starlette, path: str, body: Any = None) -> Any:
-    """The JSON of the answer: to POST where there is a body, otherwise to GET."""
-    content = b"" if body is None else json.dumps(body).encode()
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "GET" if body is None else "POST",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
-    }
-    received = bytearray()
 
-    async def receive() -> Message:
-        return {"type": "http.request", "body": content, "more_body": False}
+class InProcess(Asker):
+    def __init__(self, app: Starlette, runner: asyncio.Runner) -> None:
+        self.app = app
+        self.runner = runner
 
-    async def send(message: Message) -> None:
-        received.extend(message.get("body", b""))
+    def send(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> Answer:
+        path, _, query = path.partition("?")
+        fields = {"host": "localhost", **headers}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [
+                (name.lower().encode(), value.encode())
+                for name, value in fields.items()
+            ],
+        }
+        messages: list[Message] = []
 
-    await app(scope, receive, send)
-    return json.loads(received)
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body or b"", "more_body": False}
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        self.runner.run(self.app(scope, receive, keep))
+        start, *chunks = messages
+        answered = {name.decode(): value.decode() for name, value in start["headers"]}
+        content = b"".join(chunk.get("body", b"") for chunk in chunks)
+        return Answer(start["status"], answered, content)
+
+
+@contextmanager
+def in_process(settings: ServerSettings) -> Iterator[InProcess]:
+    app = application(settings)
+    lifespan = app.router.lifespan_context(app)
+    with asyncio.Runner() as runner:
+        runner.run(lifespan.__aenter__())
+        try:
+            yield InProcess(app, runner)
+        finally:
+            runner.run(lifespan.__aexit__(None, None, None))

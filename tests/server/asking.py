@@ -34,19 +34,23 @@ class Answer:
 
 
 class Asker(ABC):
-    """Whatever answers requests. A body that is not bytes is sent as JSON."""
+    """A server with its log."""
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        if body is None or isinstance(body, bytes):
-            return self.send(method, path, body, sent)
-        sent.setdefault("Content-Type", "application/json")
-        return self.send(method, path, json.dumps(body).encode(), sent)
+    def __init__(self) -> None:
+        self.log: list[dict[str, Any]] = []
 
     @abstractmethod
     def send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> Answer: ...
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """A body that is not bytes is sent as JSON; `X_API_Key` is the header X-API-Key."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is None or isinstance(body, bytes):
+            return self.send(method, path, body, sent)
+        sent.setdefault("Content-Type", "application/json")
+        return self.send(method, path, json.dumps(body).encode(), sent)
 
     def get(self, path: str) -> Answer:
         return self.ask("GET", path)
@@ -61,3 +65,15 @@ class Asker(ABC):
         """The sum of all series whose line starts with `name`."""
         lines = self.get("/metrics").body.decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+    def logged(self, message: str) -> list[dict[str, Any]]:
+        """The lines of the log with exactly this message."""
+        return [line for line in list(self.log) if line.get("message") == message]
+
+    def refusals(self) -> list[str]:
+        """Why runs were not served."""
+        return [
+            line["reason"]
+            for line in list(self.log)
+            if "can't be served" in line.get("message", "")
+        ]

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +28,7 @@ ANSWERED = 'posrec_requests_total{path="/v1/recommend",status="2xx"}'
 
 
 class Forked:
-    """A command of posrec in a forked process, with the methods of subprocess.Popen that are used."""
+    """A command of posrec in a forked process, with the methods of Popen that tests use."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -77,10 +76,10 @@ def run_command(
     main()
 
 
-@dataclass
 class Server(Asker):
-    process: subprocess.Popen[str] | Forked
-    log: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
+        super().__init__()
+        self.process = process
 
     @property
     def port(self) -> int:
@@ -94,18 +93,6 @@ class Server(Asker):
     def worker(self) -> int:
         (worker,) = children(self)
         return worker
-
-    def logged(self, message: str) -> list[dict[str, Any]]:
-        """The lines of the log with exactly this message."""
-        return [line for line in list(self.log) if line.get("message") == message]
-
-    def refusals(self) -> list[str]:
-        """Why runs were not served."""
-        return [
-            line["reason"]
-            for line in list(self.log)
-            if "can't be served" in line.get("message", "")
-        ]
 
     def send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

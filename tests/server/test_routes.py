@@ -12,7 +12,6 @@ import pytest
 
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
-from posrec.server.settings import ServerSettings
 from tests.helpers import items_of
 from tests.server.asgi import in_process
 from tests.server.server_process import ANSWERED, Server, serving, until
@@ -299,7 +298,7 @@ def test_counts_and_log(server: Server) -> None:
 
 def test_a_model_with_probabilities(trained_plus: Path) -> None:
     rec = Recommender.load(trained_plus, "cpu")
-    with in_process(ServerSettings((str(trained_plus),), onnx=False)) as server:
+    with in_process(trained_plus) as server:
         assert server.get("/v1/run").json()["log_probabilities"] is True
         answer = server.recommend("i3", "i4", "i3", k=5)
         expected = rec.recommend(["i3", "i4", "i3"], 5)

@@ -18,7 +18,6 @@ from posrec.server.session_store import (
     key,
     open_store,
 )
-from posrec.server.settings import ServerSettings
 from tests.server.asgi import in_process
 from tests.server.asking import Answer, Asker
 from tests.server.server_process import Server, children, serving, until
@@ -34,10 +33,6 @@ def click(server: Asker, session: str, item: str, **options: object) -> Answer:
 
 def best(server: Asker, *session: str, **options: object) -> list[str]:
     return server.recommend(*session, **options).items
-
-
-def settings(run: Path, store: str) -> ServerSettings:
-    return ServerSettings((str(run),), onnx=False, session_store=store)
 
 
 def test_clicks_add_up(server: Server, any_store: AnyStore) -> None:
@@ -101,7 +96,7 @@ def test_the_store_goes_down_and_comes_back(
 
 def test_a_store_that_hangs_times_out(trained: Path, any_store: AnyStore) -> None:
     address = any_store.address().partition("?")[0]  # with the default timeouts
-    with in_process(settings(trained, address)) as server:
+    with in_process(trained, session_store=address) as server:
         until(lambda: click(server, "fritz", "i3").status == 200)
         with any_store.hanging():
             assert click(server, "fritz", "i4").status == 503
@@ -185,7 +180,7 @@ def test_what_another_program_writes_to_redis_is_an_error_of_the_store(
 ) -> None:
     store.client.set(key("odd"), "text")
     store.client.rpush(key("bytes"), b"\xff\xfe", "i3")
-    with in_process(settings(trained, store.address())) as server:
+    with in_process(trained, session_store=store.address()) as server:
         assert click(server, "odd", "i3").status == 503
         for number in range(3):
             assert click(server, "bytes", "i3").status == 503

@@ -4,15 +4,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.fitting.fit import fit_run
-from posrec.progress import SilentProgress
 from tests.contract.models import page_model
-from tests.helpers import own_process
+from tests.helpers import command, fitted, items_of
+from tests.server.asgi import in_process
 from tests.server.server_process import serving, until
+
+pytest.importorskip("granian")
 
 QUICK = {"d": 16, "epochs": 1, "batch_size": 64}
 ENCODING = """import torch
@@ -26,14 +26,7 @@ def folder(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("own")
     (folder / "recency.py").write_text(page_model())
     (folder / "mine.py").write_text(ENCODING)
-    fit_run(
-        small,
-        f"{folder}/recency.py:RECENCY",
-        folder / "run",
-        QUICK,
-        "cpu",
-        progress=SilentProgress(),
-    )
+    fitted(small, f"{folder}/recency.py:RECENCY", folder / "run", QUICK)
     return folder
 
 
@@ -44,35 +37,27 @@ def test_two_workers_serve_a_model_of_ones_own_and_reload_it(
     run = tmp_path / "run"
     spec = f"{folder}/recency.py:RECENCY"
     shutil.copytree(folder / "run", run)
-    expected = posrec.Recommender.load(run, "cpu", spec=spec).recommend(
-        ["i1", "i2"], k=3
-    )
+    recommender = posrec.Recommender.load(run, "cpu", spec=spec)
+    expected = items_of(recommender.recommend(["i1", "i2"], k=3))
     with serving(run, "--model", spec, "--workers", 2) as server:
-        until(lambda: len(server.said("serving")) == 2)
-        assert [
-            one["item"] for one in server.recommend("i1", "i2", k=3).json()["items"]
-        ] == [o.item for o in expected]
-        assert server.ask("GET", "/v1/run").json()["model"] == "RECENCY"
+        until(lambda: len(server.logged("serving")) == 2)
+        assert server.recommend("i1", "i2", k=3).items == expected
+        assert server.get("/v1/run").json()["model"] == "RECENCY"
         shutil.copytree(folder / "run", tmp_path / "next")
         shutil.move(run, tmp_path / "old")
         (tmp_path / "next").rename(run)
-        until(
-            lambda: (
-                [line["why"] for line in server.said("serving")].count(
-                    "replaced on disk"
-                )
-                == 2
-            )
-        )
+
+        def both_have_reloaded() -> bool:
+            reasons = [line["why"] for line in server.logged("serving")]
+            return reasons.count("replaced on disk") == 2
+
+        until(both_have_reloaded)
         assert server.recommend("i1").status == 200
 
 
 def test_without_the_option_the_log_names_it_and_no_code_runs(folder: Path) -> None:
-    with serving(folder / "run") as server:
-        refused = next(
-            line for line in server.log if "can't be served" in line.get("message", "")
-        )
-        assert "--model" in refused["reason"]
+    with in_process(folder / "run") as server:
+        assert "--model" in server.refusals()[0]
         assert server.recommend("i1").status == 503
 
 
@@ -80,22 +65,16 @@ def test_without_the_option_the_log_names_it_and_no_code_runs(folder: Path) -> N
 def test_a_wrong_name_is_refused_before_anything_is_started(
     folder: Path, option: str
 ) -> None:
-    done = own_process("serve", folder / "run", "--port", 0, option, "gone.py:MINE")
-    assert (done.returncode, f"{option} gone.py:MINE" in done.stderr) == (2, True)
+    done = command("serve", folder / "run", "--port", 0, option, "gone.py:MINE")
+    assert done.code == 2
+    assert f"{option} gone.py:MINE" in done.err
 
 
 def test_a_server_with_an_encoding_of_ones_own(
     small: PreparedDataset, folder: Path, tmp_path: Path
 ) -> None:
-    settings = {**QUICK, "encoding": f"{folder}/mine.py:sixteen"}
-    run, _ = fit_run(
-        small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress()
-    )
-    with (
-        serving(run.path, "--encoding", f"{folder}/mine.py:sixteen") as server,
-        torch.inference_mode(),
-    ):
-        expected = posrec.Recommender(run, "cpu").recommend(["i1"], k=3)
-        assert [one["item"] for one in server.recommend("i1", k=3).json()["items"]] == [
-            one.item for one in expected
-        ]
+    encoding = f"{folder}/mine.py:sixteen"
+    run, _ = fitted(small, "posrec", tmp_path / "run", {**QUICK, "encoding": encoding})
+    expected = items_of(posrec.Recommender(run, "cpu").recommend(["i1"], k=3))
+    with serving(run.path, "--encoding", encoding) as server:
+        assert server.recommend("i1", k=3).items == expected

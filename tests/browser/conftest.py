@@ -21,7 +21,6 @@ from tests.server.server_process import serving, until
 
 LOG_LINES = 8000
 QUICK = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
-LAPTOP = {"width": 1440, "height": 900}
 
 
 @pytest.fixture(scope="session")
@@ -109,8 +108,7 @@ class Visit:
         return [number(text) for text in self.texts(selector)]
 
     def shown(self, within: str = "#recommended") -> list[str]:
-        rows = self.page.locator(f"{within} .row").all()
-        return [row.get_attribute("data-slide") for row in rows]
+        return self.texts(f"{within} .details .id")
 
     def expect(self, session: list[str], **options: Any) -> None:
         """Wait for this session, and compare its answer."""
@@ -148,7 +146,7 @@ def visitor(chromium: Any, port: int, recommender: Recommender) -> Any:
     @contextmanager
     def visiting(port: int = port, **options: Any) -> Iterator[Visit]:
         # Playwright evaluates expressions by `eval`, which the policy of the pages forbids.
-        defaults = {"viewport": LAPTOP, "reduced_motion": "reduce", "bypass_csp": True}
+        defaults = {"reduced_motion": "reduce", "bypass_csp": True}
         context = chromium.new_context(**{**defaults, **options})
         context.set_default_timeout(90_000)
         yield Visit(context.new_page(), port, recommender)

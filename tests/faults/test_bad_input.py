@@ -20,8 +20,10 @@ from tests.faults.refusals import (
 )
 from tests.helpers import packed, small_shop, write_lines, write_log
 
-# Every format whose files may be noise without a hint at the format.
-FORMATS = "csv yoochoose otto sessions parquet srgnn diginetica recbole".split()
+FORMATS = [
+    *("csv", "yoochoose", "otto", "sessions"),
+    *("parquet", "srgnn", "diginetica", "recbole"),
+]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -5,11 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.helpers import SOURCE
-
-pytest.importorskip("prometheus_client")
 
 WORKER = """
 import os, sys

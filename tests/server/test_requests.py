@@ -14,8 +14,6 @@ import pytest
 from tests.server.asking import Answer
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("granian")
-
 RECOMMEND = "/v1/recommend"
 EXPLAIN = "/v1/explain"
 MOST_CLICKS = 10_000

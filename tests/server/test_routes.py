@@ -16,8 +16,6 @@ from tests.helpers import items_of
 from tests.server.asgi import in_process
 from tests.server.server_process import ANSWERED, Server, serving, until
 
-pytest.importorskip("granian")
-
 BATCH = "/v1/recommend/batch"
 
 

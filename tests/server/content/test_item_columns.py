@@ -20,8 +20,6 @@ from tests.server.asgi import in_process
 from tests.server.asking import Asker
 from tests.server.server_process import serving, until
 
-pytest.importorskip("granian")
-
 
 def write_items(path: Path, in_stock: set[int], title: str = "Tent") -> None:
     """Replaced by a renamed file, as the page advises."""

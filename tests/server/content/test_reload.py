@@ -33,7 +33,6 @@ from tests.server.asking import Asker
 from tests.server.server_process import serving, until
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("granian")
 
 
 @pytest.fixture

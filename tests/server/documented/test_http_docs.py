@@ -17,8 +17,6 @@ from tests.server.asking import Answer, Asker
 from tests.server.documented.documented_run import save_documented_run
 from tests.server.server_process import serving
 
-pytest.importorskip("granian")
-
 PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(
     r"^```sh\n(curl .*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.MULTILINE | re.DOTALL

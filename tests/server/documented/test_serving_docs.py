@@ -11,8 +11,6 @@ import pytest
 
 from tests.helpers import ROOT, command
 
-pytest.importorskip("granian")
-
 DOCS = ROOT / "docs"
 
 

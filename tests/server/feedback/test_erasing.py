@@ -14,8 +14,6 @@ from posrec.server.feedback.writing import FeedbackFiles
 from tests.helpers import command, listed
 from tests.server.feedback.written import convert_all, write_days
 
-pytest.importorskip("granian")
-
 
 def test_only_files_with_the_visitor_are_replaced(tmp_path: Path) -> None:
     files = write_days(tmp_path, "anna bert anna", "bert", "anna dora")

@@ -25,8 +25,6 @@ from tests.server.asking import Answer, Asker
 from tests.server.feedback.written import parquet_rows, write_days
 from tests.server.server_process import serving, until
 
-pytest.importorskip("granian")
-
 
 def send(server: Asker, answer: str, event: str, items: list[str], **more: Any) -> None:
     body = {"answer": answer, "event": event, "items": items, **more}

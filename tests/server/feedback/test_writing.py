@@ -16,8 +16,6 @@ from tests.helpers import command, listed
 from tests.server.feedback.written import convert_all, parquet_rows
 from tests.server.full_disk import largest_file
 
-pytest.importorskip("granian")
-
 FINGERPRINT = "5f0c9e1b7a42"
 
 

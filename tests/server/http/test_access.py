@@ -9,8 +9,6 @@ from tests.server.asking import Answer
 from tests.server.raw import SESSION, ask, head, post, recommend
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("granian")
-
 LOCAL = (
     "localhost",
     "LOCALHOST:8000",

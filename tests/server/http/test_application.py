@@ -18,8 +18,6 @@ from posrec.server.metrics import Metrics
 from tests.server.raw import SESSION, Client, ask, head, post
 from tests.server.server_process import Server
 
-pytest.importorskip("granian")
-
 
 @pytest.fixture
 def server(plain_server: Server) -> Server:

@@ -10,8 +10,6 @@ import pytest
 from tests.server.raw import SESSION, Client, ask, head, post, recommend
 from tests.server.server_process import Server
 
-pytest.importorskip("granian")
-
 RECOMMEND = "/v1/recommend"
 MOST_HEADERS = 100
 CHUNKED = "Transfer-Encoding: chunked"

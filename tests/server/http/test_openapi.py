@@ -9,7 +9,6 @@ import pytest
 
 from tests.server.server_process import Server
 
-pytest.importorskip("granian")
 pytest.importorskip("schemathesis")
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")

@@ -13,8 +13,6 @@ import pytest
 from tests.server.raw import Client, head, post, reset
 from tests.server.server_process import Server, serving, until
 
-pytest.importorskip("granian")
-
 TIMEOUT = 2.0  # seconds
 BATCH = "/v1/recommend/batch"
 RECOMMEND = "/v1/recommend"

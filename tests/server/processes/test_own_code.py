@@ -12,8 +12,6 @@ from tests.helpers import command, fitted, items_of
 from tests.server.asgi import in_process
 from tests.server.server_process import serving, until
 
-pytest.importorskip("granian")
-
 QUICK = {"d": 16, "epochs": 1, "batch_size": 64}
 ENCODING = """import torch
 def sixteen(forward, backward, length):

@@ -8,9 +8,6 @@ import pytest
 from tests.helpers import command
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("granian")
-pytest.importorskip("redis")
-
 KEY = "open-sesame-4711"
 PASSWORD = "pa55w0rd"
 

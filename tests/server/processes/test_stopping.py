@@ -17,8 +17,6 @@ from tests.server.processes.listening import SOCKETS, listening
 from tests.server.raw import ask, head, recommend
 from tests.server.server_process import Server, children, serving, until
 
-pytest.importorskip("granian")
-
 BODY = json.dumps({"session": ["i3", "i4"], "item": "i5"}).encode()
 pytestmark = pytest.mark.skipif(not SOCKETS.is_file(), reason="there is no /proc here")
 

@@ -14,7 +14,6 @@ from posrec.runs.run import load_run
 from tests.helpers import items_of, own_process
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("granian")
 
 SESSION = ["i3", "i4"]
 SERVER = """

@@ -24,9 +24,6 @@ from tests.server.server_process import (
     until,
 )
 
-pytest.importorskip("granian")
-pytest.importorskip("redis")
-
 KEY = "open-sesame-4711"
 PASSWORD = "pa55w0rd"
 STORE = f"redis://shop:{PASSWORD}@127.0.0.1:1/0"

@@ -13,8 +13,6 @@ from tests.helpers import command, listed
 from tests.server.full_disk import largest_file
 from tests.server.sessions.store_process import SqliteFile
 
-pytest.importorskip("granian")
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> SqliteFile:

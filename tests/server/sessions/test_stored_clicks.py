@@ -23,9 +23,6 @@ from tests.server.asking import Answer, Asker
 from tests.server.server_process import Server, children, serving, until
 from tests.server.sessions.store_process import AnyStore, SqliteFile, Store
 
-pytest.importorskip("granian")
-pytest.importorskip("redis")
-
 
 def click(server: Asker, session: str, item: str, **options: object) -> Answer:
     return server.post(f"/v1/sessions/{session}/click", {"item": item, **options})

@@ -1,5 +1,4 @@
-"""A real browser, and a real server of runs that are trained for some seconds on a part of the demo
-shop."""
+"""A real browser, and a server of runs that are trained for some seconds on a part of a shop."""
 
 import json
 import os
@@ -12,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from posrec.data.prepare.pipeline import prepare
+import posrec
 from posrec.demo.shop import open_shop, write_log
-from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from tests.helpers import fitted, items_of
 from tests.server.server_process import serving, until
 
-LOG_LINES = 8000
 QUICK = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
 
 
@@ -29,12 +26,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shop")
     clicks, items = write_log(open_shop(), folder)
     lines = clicks.read_text().splitlines(keepends=True)
-    clicks.write_text("".join(lines[: LOG_LINES + 1]))
+    clicks.write_text("".join(lines[:8000]))
     heading, *rows = items.read_text().splitlines()
     priced = [f"{row},{10 + n % 90}.5,{n % 4}" for n, row in enumerate(rows)]
     items.write_text("\n".join([f"{heading},price,stock", *priced]) + "\n")
-    out = folder / "data"
-    data = prepare(clicks, "csv", out, items=items, progress=SilentProgress())
+    data = posrec.prepare(clicks, "csv", folder / "data", items=items)
     fitted(data, "posrec", folder / "posrec", QUICK)
     fitted(data, "posrec-plus", folder / "plus", {**QUICK, "protocol": "paper"})
     fitted(data, "itemknn", folder / "itemknn")
@@ -68,8 +64,7 @@ def chromium() -> Iterator[Any]:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    # Chromium refuses a sandbox to root.
-    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []  # it is refused to root
     with driver.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=options)
         yield browser
@@ -111,7 +106,6 @@ class Visit:
         return self.texts(f"{within} .details .id")
 
     def expect(self, session: list[str], **options: Any) -> None:
-        """Wait for this session, and compare its answer."""
         until(lambda: self.texts(".click .id") == session)
         self.settle()
         answer = self.recommender.recommend(session, **options)

@@ -1,5 +1,4 @@
-"""Ten things that a person does on the playground; what it shows is compared with the results of
-the Recommender."""
+"""Ten things that a person does on the playground, compared with what the Recommender answers."""
 
 import json
 import math
@@ -19,6 +18,7 @@ CARD = {"x": 60.0, "y": 12.0}  # where a card is held
 
 
 def search_tents(visit: Visit) -> None:
+    visit.page.keyboard.press("/")
     visit.page.keyboard.type("tent")
     goods = visit.page.locator(".goods")
     until(lambda: goods.filter(has_text="tent").count() == goods.count() > 0)
@@ -32,7 +32,6 @@ def test_search_and_click(visitor: Any) -> None:
         clicks = visit.recommender.popularity.astype(int).tolist()
         assert counts == sorted(clicks, reverse=True)[:20]
         assert visit.shown() == items_of(visit.recommender.recommend([]))
-        page.get_by_label("Search the catalogue").focus()
         search_tents(visit)
         first = visit.texts(".goods .id")[0].split()[0]
         page.locator(".goods").first.click()
@@ -86,7 +85,6 @@ def test_use_the_keyboard_alone(visit: Visit) -> None:
 
     visit.open()
     keys = visit.page.keyboard
-    keys.press("/")
     search_tents(visit)
     for click in range(3):
         keys.press("Enter")
@@ -134,19 +132,18 @@ def test_set_rules(visit: Visit, goods: list[str]) -> None:
     page.get_by_label("Filter: how").nth(1).select_option("max")
     page.get_by_label("Filter: value").nth(1).fill("60")
     page.get_by_label("Boost: value").fill("Tents")
-    cheap_tents = {"category": ["Tents"], "price": {"max": 60}}
-    (tent,) = visit.recommender.recommend([], 1, filter=cheap_tents)
-    page.get_by_label("Put first: value").fill(tent.item)
+    allowed = {"category": {"not": ["Sandals"]}, "price": {"max": 60}}
+    pinned = visit.recommender.recommend([], 100, filter=allowed)[-1].item
+    page.get_by_label("Put first: value").fill(pinned)
     rules: dict[str, Any] = {
-        "filter": {"category": {"not": ["Sandals"]}, "price": {"max": 60}},
+        "filter": allowed,
         "boost": {"category": {"Tents": 1.5}},
         "diversify": 0.3,
-        "pin": [tent.item],
+        "pin": [pinned],
         "exclude": "seen",
     }
-    page.locator(f".row[data-slide='{tent.item}']").wait_for()
+    page.locator(f".row[data-slide='{pinned}']").wait_for()
     page.reload()  # the address holds the rules
-    page.locator(".row").first.wait_for()
     visit.expect(goods, k=10, **rules)
     visit.choose("JSON")
     request = json.loads(visit.texts("#curl")[0])
@@ -218,7 +215,6 @@ def test_enter_the_api_key_once(visitor: Any, runs: Path, goods: list[str]) -> N
         page = visit.page
         page.goto(f"{visit.address}?item={goods[0]}")
         visit.button("Cancel").click()
-        page.locator("#alert", has_text="API key").wait_for()
         visit.button("Try again").click()
         page.get_by_label("API key").last.fill("wrong")
         page.keyboard.press("Enter")
@@ -247,7 +243,6 @@ def test_wait_for_a_busy_or_absent_server(visitor: Any, goods: list[str]) -> Non
         page.locator(".goods").first.click()
         page.locator("#alert", has_text="can't be reached").wait_for()
         session = visit.texts(".click .id")
-        assert len(session) == 3
         page.context.set_offline(False)  # the page notices by itself
         page.locator("#alert").wait_for(state="hidden")
         visit.expect(session)
@@ -274,16 +269,15 @@ def test_drag_by_the_grip_on_a_phone(visitor: Any, goods: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
-def test_axe_finds_nothing(
-    visitor: Any, goods: list[str], scheme: str, width: int
-) -> None:
+def test_axe_rules(visitor: Any, goods: list[str], scheme: str, width: int) -> None:
     """axe-core's rules of WCAG 2.1 A and AA, contrast among them, in every state of the page."""
     pytest.importorskip("axe_core_python")
     axe = files("axe_core_python").joinpath("axe.min.js").read_text()
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
-    size = {"width": width, "height": 900}
     long_name = "no such item with " + "a very long name" * 10
-    with visitor(color_scheme=scheme, viewport=size) as visit:
+    with visitor(
+        color_scheme=scheme, viewport={"width": width, "height": 900}
+    ) as visit:
         for session in ([], goods, ["no such item"], [*goods * 5, long_name]):
             visit.open(*session)
             if len(session) > 1:  # with the marks up, down and new

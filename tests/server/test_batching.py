@@ -53,7 +53,7 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
     sizes: list[int] = []
     gate = Gate()
 
-    async def story(batcher: Batcher) -> list[int]:
+    async def story(batcher: Batcher) -> Any:
         first = submit(batcher, 1)
         await gate.until_reached()
         rest = [submit(batcher, number) for number in range(2, 11)]
@@ -103,7 +103,7 @@ def test_requests_are_answered_again_after_memory_has_run_out(
 def test_stopping_waits_for_the_batch_that_is_computed() -> None:
     gate = Gate()
 
-    async def story(batcher: Batcher) -> int:
+    async def story(batcher: Batcher) -> Any:
         answer = submit(batcher, 4)
         await gate.until_reached()
         stopping = asyncio.create_task(batcher.stop())

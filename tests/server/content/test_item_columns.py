@@ -131,7 +131,10 @@ def test_a_file_that_is_no_good_is_refused_at_the_start(
 @pytest.fixture
 def catalogue() -> Catalogue:
     """Items a and b; c is in the vocabulary, but the model does not know it."""
-    columns = {"stock": [7, 8, 9], "colour": ["red", "blue", None]}
+    columns: dict[str, list[Any]] = {
+        "stock": [7, 8, 9],
+        "colour": ["red", "blue", None],
+    }
     return Catalogue(Vocabulary(["a", "b", "c"], columns), 2)
 
 

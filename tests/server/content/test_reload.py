@@ -8,6 +8,7 @@ import shutil
 import weakref
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,8 +182,9 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
     order = torch.arange(30).flip(0)
     ids = [opened.vocabulary.ids[row] for row in order.tolist()]
     opened.vocabulary.__init__(ids, {})  # type: ignore[misc]
+    model: Any = opened.model
     with torch.no_grad():
-        table = opened.model.embedding.vectors()
+        table = model.embedding.vectors()
         table.copy_(table[order])
     save_run(opened, tmp_path / "renumbered")
     return tmp_path / "renumbered"

@@ -48,6 +48,6 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     (program,) = re.findall(r"^ExecStart=(\S+)", unit, re.MULTILINE)
     existing = unit.replace(program, sys.executable)
     (tmp_path / "posrec@.service").write_text(existing)
-    line = ["systemd-analyze", "verify", tmp_path / "posrec@shop.service"]
+    line = ["systemd-analyze", "verify", str(tmp_path / "posrec@shop.service")]
     checked = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -148,7 +148,7 @@ def test_many_rows_are_written_in_the_background(
     monkeypatch.setattr(FeedbackFiles, "write", write)
     handler = Routes(Service(ServerSettings(("run",), feedback=str(tmp_path)))).feedback
     for number in (20, 1000):
-        items = [f"i{n}" for n in range(number)]
+        items: list[str | int] = [f"i{n}" for n in range(number)]
         request = FeedbackRequest(answer="a", event="shown", items=items)
         assert asyncio.run(handler(data=request)).written == number
     assert [name.startswith("posrec-background") for name in threads] == [False, True]
@@ -175,11 +175,11 @@ def test_a_visitor_is_forgotten_while_the_server_writes(
         assert server.recommend(session_id="anna").json()["popular"]
         assert not server.recommend(session_id="bert").json()["popular"]
 
-    settings = {"feedback": str(folder), "session_store": store}
-    with in_process(trained, **settings) as first:  # leaves a Parquet file
+    feedback = str(folder)
+    with in_process(trained, feedback=feedback, session_store=store) as first:
         visit(first, "anna")
         visit(first, "bert")
-        forget_anna(first)
+        forget_anna(first)  # a Parquet file is left
     options = ("--feedback", folder, "--session-store", store, "--log-requests")
     with serving(trained, *options) as server:
         visit(server, "anna")

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError, RunFailed
+from posrec.io import unfinished
 from posrec.server.feedback import writing as module
 from posrec.server.feedback.answer_ids import KEY_FILE, is_signed, new_answer_id
 from posrec.server.feedback.writing import FeedbackFiles, convert_and_close
@@ -187,7 +188,7 @@ def test_a_full_disk_takes_all_rows_of_a_request_or_none(
 def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
     files: FeedbackFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_lock = module.take_lock
+    take_lock = unfinished.take_lock
     removed: list[Path] = []
 
     def remove_first(handle: int, wait: bool) -> bool:

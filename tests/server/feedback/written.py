@@ -1,5 +1,6 @@
 """Feedback as files, without a server."""
 
+import itertools
 from pathlib import Path
 
 import polars as pl
@@ -19,8 +20,8 @@ def parquet_rows(folder: Path) -> pl.DataFrame:
 def write_days(folder: Path, *visitors_by_day: str) -> list[Path]:
     """One Parquet file for each day, with a click of each visitor that the day's text names."""
     for day, visitors in enumerate(visitors_by_day):
-        now = 1_700_000_000.0 + 86_400 * day
-        files = FeedbackFiles(folder, lambda now=now: now)
+        now = itertools.repeat(1_700_000_000.0 + 86_400 * day)
+        files = FeedbackFiles(folder, now.__next__)
         for visitor in visitors.split():
             files.write(f"run-{visitor}", "clicked", ["i1"], visitor)
         convert_all(files)

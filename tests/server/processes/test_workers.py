@@ -6,6 +6,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -102,11 +103,10 @@ def test_workers_stop_with_a_parent_that_is_killed(trained: Path) -> None:
 def test_a_worker_that_replaces_one_that_died_at_once_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = worker_module.time
     pauses: list[float] = []
-    monkeypatch.setattr(clock, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     for now in (0.0, 0.5, 100.0, 110.0, 300.0):  # two workers, three replacements
-        monkeypatch.setattr(clock, "monotonic", lambda now=now: now)
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
         worker_module.pause_after_a_death(tmp_path, workers=2)
     assert pauses == [worker_module.PAUSE]  # before the fourth
     assert worker_module.PAUSE > 5.5  # within which granian would give up
@@ -149,7 +149,7 @@ def test_the_server_speaks_https(trained: Path, tmp_path: Path) -> None:
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
         "-subj /CN=localhost -addext subjectAltName=DNS:localhost"
     )
-    files = ["-out", certificate, "-keyout", key]
+    files = ["-out", str(certificate), "-keyout", str(key)]
     subprocess.run([*line.split(), *files], check=True, capture_output=True)
     options = ("--tls-certificate", certificate, "--tls-key", key)
     context = ssl.create_default_context(cafile=str(certificate))

@@ -92,7 +92,7 @@ def replace_run(run: Path, whole: Path) -> None:
 
 def wait_for_workers(server: Server, number: int) -> None:
     """Until so many times a worker has said that it serves the run."""
-    until(lambda: len(server.said("serving")) >= number)
+    until(lambda: len(server.logged("serving")) >= number)
 
 
 def folders_of(server: Server) -> list[Path]:

@@ -3,6 +3,7 @@ encoding named again."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,13 @@ from posrec.models.registry import MODELS, find_encoding
 from posrec.progress import SilentProgress
 from posrec.testing import same
 
-QUICK = {"d": 16, "epochs": 1, "batch_size": 64, "max_length": 10, "protocol": "paper"}
+QUICK: dict[str, Any] = {
+    "d": 16,
+    "epochs": 1,
+    "batch_size": 64,
+    "max_length": 10,
+    "protocol": "paper",
+}
 SETTINGS = [f"--set={name}={value}" for name, value in QUICK.items()]
 TRAIN = ("--model", "posrec", "--out", "run", "--device", "cpu", *SETTINGS)
 MINE = '''"""An encoding as a function of fixed width, and as a class of any width."""
@@ -148,7 +155,7 @@ def test_posrecs_own_encoding_needs_no_other(trained: Path) -> None:
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus", "stamp", "sasrec"])
 def test_the_weights_of_ones_own_encoding_are_kept(model: str) -> None:
     spec = MODELS[model]
-    built = spec.build(30, spec.config(d=16, encoding=find_encoding(Start)))
+    built: Any = spec.build(30, spec.config(d=16, encoding=find_encoding(Start)))
     assert torch.equal(built.encoding.function.linear.weight, torch.full((16, 1), 7.0))
     assert built.embedding.weight.abs().max() < 7
 
@@ -162,7 +169,7 @@ def test_a_module_is_not_changed_by_training(
     settings = {**QUICK, "protocol": "refit", "encoding": module}
     recommender = posrec.fit(small, "posrec", "cpu", SilentProgress(), **settings)
     assert same(module.state_dict(), before)
-    trained = recommender.model.encoding.function
+    trained: Any = recommender.model.encoding.function
     assert not torch.equal(trained.linear.weight, module.linear.weight)
     recommender.save(tmp_path / "run")
     assert encoding_of(tmp_path / "run") == f"{__name__}:Start"

@@ -149,7 +149,7 @@ def test_a_scheme_depends_on_what_it_reads_and_on_all_of_it(
     """A repeated item has forward and backward positions that do not add up to the length, so they
     vary freely."""
     encoding = EVERY[name](d, 21).double()
-    values = [
+    one, other = [
         encoding(
             torch.tensor([[forward]]),
             torch.tensor([[backward]]),
@@ -161,7 +161,7 @@ def test_a_scheme_depends_on_what_it_reads_and_on_all_of_it(
     same = all(a == b for argument, a, b in arguments if argument in READS[name])
     # The plain sum is the same when the two positions are exchanged.
     same = same or (name == "sum" and first[:2] == second[1::-1])
-    assert torch.allclose(*values, rtol=0, atol=1e-13) == same
+    assert torch.allclose(one, other, rtol=0, atol=1e-13) == same
 
 
 @pytest.mark.parametrize("name", LEARNED)
@@ -319,7 +319,7 @@ def test_a_users_own_function_module_or_class_is_accepted() -> None:
     ],
 )
 def test_a_wrong_shape_from_a_users_scheme_is_reported_at_once(
-    wrong: object, seen: str
+    wrong: Any, seen: str
 ) -> None:
     with pytest.raises(ValueError, match=rf"gave {seen} .* \(1, 2, 3\)"):
         make_encoding(lambda forward, backward, length: wrong, d=3, max_length=9)

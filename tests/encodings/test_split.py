@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.encodings.schemes import ENCODINGS, make_encoding
+from posrec.encodings.schemes import ENCODINGS, AnyScheme, make_encoding
 from posrec.encodings.split import require_split, split
 
 LENGTH = 12
@@ -32,7 +32,7 @@ def test_the_parts_add_up_to_the_encoding_at_every_position_of_every_length(
 
 def test_the_bias_by_distance_is_that_of_the_pairs() -> None:
     encoding = make_encoding("rpe", D, LENGTH, heads=2)
-    torch.nn.init.normal_(encoding.table)
+    torch.nn.init.normal_(encoding.get_parameter("table"))
     position = torch.arange(LENGTH)[None]
     session = (position, LENGTH - 1 - position, torch.tensor([LENGTH]))
     (of_pairs,) = encoding.attention_bias(*session)
@@ -63,7 +63,7 @@ class BiasOfTheFirst(torch.nn.Module):
     [*BY_LENGTH, product, BiasOfTheFirst()],
     ids=["2dspe", "2dlpe", "product", "bias"],
 )
-def test_what_can_not_be_split_is_refused(scheme) -> None:
+def test_what_can_not_be_split_is_refused(scheme: AnyScheme) -> None:
     encoding = make_encoding(scheme, D, LENGTH)
     with pytest.raises(ValueError, match="encoding=mine depends on"):
         require_split(encoding, "mine", LENGTH)

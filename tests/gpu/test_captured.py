@@ -44,7 +44,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss) -> Stepper:
     without = {
         field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name
     }
-    model = spec.build(ITEMS, replace(spec.config(), **without))
+    model: Any = spec.build(ITEMS, replace(spec.config(), **without))
     model.count(sessions().items, sessions().offsets)
     model.cuda().train()
     rate = torch.tensor(RATE, device="cuda")

@@ -84,7 +84,7 @@ def test_unused_entries_at_the_end_of_the_lists_change_no_product() -> None:
     value = torch.tensor([0.5, 2.0, 1.0])
     table = torch.arange(24.0).view(ROWS, 3).requires_grad_()
     products = []
-    gradients = []
+    gradients: list[torch.Tensor] = []
     for most, length in ((None, 3), (8 * ITEMS, 6)):
         matrix = SparseMatrix()
         matrix.fill(row, column, value, (ROWS, ROWS), most)

@@ -51,7 +51,7 @@ def test_by_hand() -> None:
     assert computed[0].tolist() == pytest.approx(chances)
 
 
-@given(
+mixtures = given(
     st.lists(st.floats(-4, 4, width=32), min_size=ITEMS, max_size=ITEMS),
     st.dictionaries(
         st.integers(1, ITEMS),
@@ -61,6 +61,9 @@ def test_by_hand() -> None:
     ),
     st.floats(0.01, 0.99),
 )
+
+
+@mixtures
 def test_every_way_gives_the_chances_of_the_definition(
     products: list[float], session: Session, g_repeat: float
 ) -> None:

@@ -20,7 +20,7 @@ from posrec.io import STATE, WEIGHTS, load_tensors
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from posrec.testing import same
-from posrec.training.epoch import EpochRunner
+from posrec.training.epoch import EpochOrder, EpochRunner
 from posrec.training.loop import evaluate_on
 from posrec.training.training_log import EVENTS
 
@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step(
     run = EpochRunner.run
     calls = []
 
-    def poisoned(self: EpochRunner, order, step: int):
+    def poisoned(self: EpochRunner, order: EpochOrder, step: int) -> torch.Tensor:
         calls.append(step)
         losses = run(self, order, step)
         return losses * torch.nan if len(calls) == order.steps + 4 else losses
@@ -186,7 +186,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_removes_its_folder(
 def test_early_stop_chooses_on_validation_and_keeps_the_best(
     small: PreparedDataset, tmp_path: Path
 ) -> None:
-    settings = {"epochs": 40, "patience": 2, "learning_rate": 0.03}
+    settings: dict[str, Any] = {"epochs": 40, "patience": 2, "learning_rate": 0.03}
     run = fit(small, tmp_path / "run", protocol="early-stop", **settings)
     validated = [entry["validation"] for entry in log_of(run) if "validation" in entry]
     scores = [metrics["mrr@20"] for metrics in validated]

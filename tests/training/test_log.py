@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers import command, fitted
@@ -26,7 +27,7 @@ SETTINGS = {
 }
 
 
-def points(run: Path) -> dict[str, list[tuple[int, float]]]:
+def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
     """Every scalar's course, as TensorBoard reads it."""
     loading = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"

@@ -1,6 +1,7 @@
 """The softmax over all items, at once and in chunks, by a CPU's function and by the plain one; and
 over a sample."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -76,7 +77,7 @@ def assert_alike(
     expected: Tensor,
     shares: Tensor,
     inputs: list[Tensor],
-    **near: float,
+    **near: Any,
 ) -> None:
     """The losses, and the gradients of their sum."""
     torch.testing.assert_close(losses.double(), expected, **near)

@@ -86,7 +86,7 @@ def test_the_run_needs_nothing_new_to_be_served(
     assert opened.popularity is not None
     assert opened.popularity[12:].tolist() == [0, 0, 0, 0]
     assert not [name for name in weights_of(run) if name.startswith("attributes")]
-    vectors = opened.model.similarity_vectors()  # type: ignore[operator]
+    vectors = opened.model.similarity_vectors()
     # The vector of an item without clicks is that of its kind.
     cosine = torch.nn.functional.cosine_similarity(vectors[13], vectors[:12], dim=1)
     kinds = shop.vocabulary.columns["category"]
@@ -115,7 +115,7 @@ def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> Non
     assert isinstance(network, PosRecPlus)
     network.count(shop.train.items, shop.train.offsets)
     WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)
-    before = opened.model.similarity_vectors()  # type: ignore[operator]
+    before = opened.model.similarity_vectors()
     assert torch.allclose(network.similarity_vectors(), before, atol=1e-4)
     assert network.attributes is not None
     # Most of a vector is in the attributes.

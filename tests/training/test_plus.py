@@ -145,6 +145,7 @@ def test_a_sample_knows_when_its_target_was_clicked(small: PreparedDataset) -> N
     samples = small.train.part(3, 9)
     ids = torch.arange(len(samples))
     targets = collate(samples, ids, 10).targets
+    assert targets is not None
     moments = samples.moments(ids)
     clicks = (moments * samples.clicks).round().long()
     assert torch.equal(samples.items[samples.offsets[0] + clicks].long(), targets)

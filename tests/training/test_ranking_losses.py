@@ -1,6 +1,7 @@
 """Ranking losses by hand, and what holds for all of them."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -173,6 +174,6 @@ def test_every_name_is_a_setting_and_a_loss(name: str) -> None:
     "wrong",
     [{"negatives": -1}, {"negatives": 0, "in_batch": False}, {"sample_alpha": -0.5}],
 )
-def test_settings_that_leave_nothing_to_compare_are_refused(wrong: dict) -> None:
+def test_settings_that_leave_nothing_to_compare_are_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match=f"{next(iter(wrong))} must be at least"):
         Settings(loss="bpr", **wrong).check()

@@ -65,10 +65,12 @@ def print_sizes() -> bool:
         texts = [file.read_text() for file in tracked(folder, "*.py")]
         size = sum(len(text.encode()) for text in texts)
         lines = [line for text in texts for line in text.splitlines() if line.strip()]
-        average = sum(map(len, lines)) / len(lines)
+        whole = sum(map(len, lines)) / len(lines)
+        average = sum(len(line.strip()) for line in lines) / len(lines)
         print(
-            f"{folder}: {average:.1f} characters in an average line that is not blank "
-            f"(at most {AVERAGE_LINE:.0f}), {size:,} bytes (at most {most:,})"
+            f"{folder}: {average:.1f} characters in an average line "
+            f"(at most {AVERAGE_LINE:.0f}), {whole:.1f} with its indentation; "
+            f"{size:,} bytes (at most {most:,})"
         )
         failed |= average > AVERAGE_LINE or size > most
     return failed
@@ -148,7 +150,7 @@ def wide_functions(files: Iterable[Path]) -> Iterator[str]:
 
 
 def public_names() -> set[str]:
-    """What `import posrec` offers, and the methods of its classes that take options of their own."""
+    """What `import posrec` offers, and the methods of its classes that take options."""
     source = ast.parse((ROOT / "src/posrec/__init__.py").read_text())
     strings = {
         node.value for node in ast.walk(source) if isinstance(node, ast.Constant)

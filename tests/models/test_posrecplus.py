@@ -142,7 +142,7 @@ def slowly(model: PosRecPlus, session: list[int]) -> Tensor:
     if config.cosine:
         z = config.scale * z / h.norm() / vectors[:ITEMS].norm(dim=1)
     if model.trends is not None:
-        z = z + model.trends.by_part()[:ITEMS, -1]
+        z = z + model.trends.by_period()[:ITEMS, -1]
     if model.repeat is None:
         return z
     return with_repeats_slowly(model.repeat, session, z, x, hidden, h)

@@ -141,8 +141,8 @@ def test_runs_are_compared_while_both_were_shown() -> None:
 
 
 def test_runs_that_were_never_shown_at_the_same_time_are_not_compared() -> None:
-    before, after = shown("a1", "v"), shown("a2", "w", day=2)
-    assert report(*before, *shown("b1", "x", day=1), *after).differences() == []
+    rows = [*shown("a1", "v"), *shown("b1", "w", day=1), *shown("a2", "x", day=2)]
+    assert report(*rows).differences() == []
 
 
 def test_the_difference_is_that_of_visitor_totals() -> None:
@@ -150,11 +150,12 @@ def test_the_difference_is_that_of_visitor_totals() -> None:
     draw = np.random.default_rng(0)
     clicks = {"a": np.zeros(150), "b": np.zeros(150)}
     answers = {"a": np.zeros(150), "b": np.zeros(150)}
+    # Both runs are shown at the beginning and at the end.
+    runs = ["a", "b", *draw.choice(["a", "b"], 596), "a", "b"]
+    days = [0, 0, *[0.5] * 596, 1, 1]
     rows = []
-    for number in range(600):
-        run = "ab"[draw.integers(2)] if number >= 4 else "abab"[number]
+    for number, (run, day) in enumerate(zip(runs, days, strict=True)):
         visitor = draw.integers(150)
-        day = {0: 0, 1: 0, 2: 1, 3: 1}.get(number, 0.5)
         rows += shown(f"{run}{number}", f"v{visitor}", day=day)
         answers[run][visitor] += 1
         if draw.random() < {"a": 0.2, "b": 0.6}[run]:
@@ -215,8 +216,7 @@ def test_false_alarms_of_a_report_that_is_read_again_and_again() -> None:
         sure = False
         ordinary = False
         for end in range(300, 3001, 300):
-            look = compared_runs(second[:end], clicks[:end], answers[:end])
-            difference, error = look
+            difference, error = compared_runs(second[:end], clicks[:end], answers[:end])
             at_this_look = abs(difference / error) > NORMAL
             ordinary = ordinary or at_this_look
             sure = sure or always_valid(difference, error, end)[0] < 0.05

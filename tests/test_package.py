@@ -6,7 +6,6 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from packaging.utils import canonicalize_name
@@ -14,27 +13,21 @@ from packaging.utils import canonicalize_name
 from tests.helpers import ROOT, SOURCE, module_at
 
 PACKAGE = SOURCE / "posrec"
+package = module_at(ROOT / ".ci" / "package.py")
+lock = module_at(ROOT / ".ci" / "lock.py")
 
 
-@pytest.fixture(scope="module")
-def package() -> ModuleType:
-    return module_at(ROOT / ".ci" / "package.py")
+def not_python() -> set[Path]:
+    files = {path for path in PACKAGE.rglob("*") if path.is_file()}
+    return {path for path in files if path.suffix not in (".py", ".pyc")}
 
 
 def test_package_data_names_every_file_that_is_not_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = project["tool"]["setuptools"]["package-data"]["posrec"]
     named = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
-    files = {path for path in PACKAGE.rglob("*") if path.is_file()}
-    others = {path for path in files if path.suffix not in (".py", ".pyc")}
-    assert PACKAGE / "py.typed" in others
-    assert named == others
-
-
-def test_every_folder_with_modules_is_a_package() -> None:
-    folders = {path.parent for path in PACKAGE.rglob("*.py")}
-    packages = {path.parent for path in PACKAGE.rglob("__init__.py")}
-    assert folders == packages
+    assert PACKAGE / "py.typed" in named
+    assert named == not_python()
 
 
 def words_after(command: str) -> set[str]:
@@ -64,15 +57,9 @@ def write_wheel(path: Path, names: list[str]) -> None:
             archive.writestr(name, "")
 
 
-def test_a_wheel_with_other_files_is_refused(
-    package: ModuleType, tmp_path: Path
-) -> None:
-    files = [path for path in PACKAGE.rglob("*") if path.is_file()]
-    names = [
-        path.relative_to(SOURCE).as_posix()
-        for path in files
-        if path.parent.name != "__pycache__"
-    ]
+def test_a_wheel_with_other_files_is_refused(tmp_path: Path) -> None:
+    files = [*PACKAGE.rglob("*.py"), *not_python()]
+    names = [path.relative_to(SOURCE).as_posix() for path in files]
     write_wheel(tmp_path / "good.whl", names)
     package.check_wheel(tmp_path / "good.whl")
     write_wheel(tmp_path / "bad.whl", [*names[1:], "tests/test_package.py"])
@@ -83,9 +70,7 @@ def test_a_wheel_with_other_files_is_refused(
 
 
 @pytest.mark.process
-def test_a_source_distribution_without_tests_is_refused(
-    package: ModuleType, tmp_path: Path
-) -> None:
+def test_a_source_distribution_without_tests_is_refused(tmp_path: Path) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as archive:
@@ -97,11 +82,6 @@ def test_a_source_distribution_without_tests_is_refused(
 ENTRY = re.compile(
     r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE
 )
-
-
-@pytest.fixture(scope="module")
-def lock() -> ModuleType:
-    return module_at(ROOT / ".ci" / "lock.py")
 
 
 def locked() -> dict[str, str]:
@@ -119,7 +99,7 @@ def test_every_version_is_that_of_the_constraints() -> None:
     assert locked().items() <= pinned.items()
 
 
-def test_everything_that_the_server_needs_has_a_hash(lock: ModuleType) -> None:
+def test_everything_that_the_server_needs_has_a_hash() -> None:
     pytest.importorskip("granian")
     packages = lock.needed_packages()
     assert {"granian", "numpy", "polars", "onnxruntime"} <= packages
@@ -141,9 +121,7 @@ def test_everything_that_the_server_needs_has_a_hash(lock: ModuleType) -> None:
         ("a-1.0-pp311-pypy311_pp73-manylinux_2_28_x86_64.whl", set()),
     ],
 )
-def test_wheels_of_the_image_are_listed(
-    lock: ModuleType, wheel: str, machines: set[str]
-) -> None:
+def test_wheels_of_the_image_are_listed(wheel: str, machines: set[str]) -> None:
     assert lock.machines(wheel) == machines
 
 

@@ -18,7 +18,6 @@ from posrec.evaluation.metrics import (
     CUTOFFS,
     TOP_BLOCK,
     coverage,
-    gains,
     mean_popularity,
     rank_metrics,
     ranks_of,
@@ -30,16 +29,6 @@ REFERENCES = {
     "mrr": retrieval_reciprocal_rank,
     "ndcg": retrieval_normalized_dcg,
 }
-
-
-def test_by_hand() -> None:
-    ranks = torch.tensor([1, 2, 5, 6, 11, 21])
-    assert gains(ranks, "recall", 20).tolist() == [1, 1, 1, 1, 1, 0]
-    figures = rank_metrics(ranks)
-    assert figures["recall@5"] == pytest.approx(3 / 6)
-    assert figures["mrr@5"] == pytest.approx((1 + 1 / 2 + 1 / 5) / 6)
-    dcg = 1 + 1 / math.log2(3) + 1 / math.log2(6)
-    assert figures["ndcg@5"] == pytest.approx(dcg / 6)
 
 
 @given(st.integers(1, 6), st.integers(2, 60), st.integers(0, 2**32 - 1))

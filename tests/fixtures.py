@@ -24,7 +24,8 @@ from posrec.models.base import CountingModel, Model
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.rank.faiss_search import IndexSettings
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run
 from tests.helpers import chain_shop, command, fitted, listed
 
 # What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the
@@ -71,7 +72,7 @@ def shop_run(tmp_path: Path) -> Run:
     titles = ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"]
     vocabulary = Vocabulary(["a", "b", "c", "d", "e", "f"], {"title": titles})
     config = {"model": "two", "items": 5}
-    clicks = torch.tensor([3, 9, 1, 7, 5])
+    clicks = np.array([3, 9, 1, 7, 5])
     return Run(tmp_path / "run", TwoClicks, vocabulary, config, clicks)
 
 

@@ -25,7 +25,7 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.fit import fit_run
 from posrec.io import CHECKSUMS, write_checksums
 from posrec.progress import Progress, SilentProgress
-from posrec.runs.run import Run
+from posrec.runs.folder import Run
 from posrec.testing import small_dataset
 
 if TYPE_CHECKING:

@@ -203,11 +203,8 @@ def missing_files(path: Path) -> list[str]:
     roots = (ROOT, ROOT / "docs", SOURCE, PACKAGE, path.parent)
     missing = []
     for name in names:
-        if "/" in name:
-            exists = any((root / name).exists() for root in roots)
-        else:
-            exists = is_somewhere(name)
-        if not exists:
+        in_a_root = any((root / name).exists() for root in roots)
+        if not in_a_root and ("/" in name or not is_somewhere(name)):
             missing.append(name)
     return missing
 

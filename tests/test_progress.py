@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import posrec
-from posrec import progress as progress_module
 from posrec.data.dataset import PreparedDataset
 from posrec.progress import (
     NotebookProgress,
@@ -20,7 +19,7 @@ from posrec.progress import (
 )
 from tests.helpers import command
 
-QUICK = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
+QUICK: dict[str, Any] = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
 
 
 class ZMQInteractiveShell:
@@ -74,7 +73,7 @@ def test_long_work_without_a_terminal_is_a_line_every_half_minute(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr("posrec.progress.time.monotonic", lambda: now)
     progress = kind()
     for second in range(0, 100, 7):
         now = 1000.0 + second

@@ -1,7 +1,6 @@
 """The command line: what it prints, its exit codes, and its messages about wrong input."""
 
 import inspect
-import json
 import os
 import pty
 import re
@@ -31,19 +30,6 @@ from tests.helpers import (
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "clicks.csv", small_shop())
-
-
-def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
-    out = tmp_path / "shop"
-    done = command("prepare", log, "--format", "csv", "--out", out)
-    assert done.code == 0
-    assert "27 sessions" in done.out
-    assert "'session_id'" in done.err
-    assert "fingerprint" in command("stats", out).out
-    figures = json.loads(command("stats", out, "--json").out)
-    assert (figures["clicks"], figures["train_sessions"]) == (90, 27)
-    assert figures["test_sessions"] == 3
-    assert {"length_histogram", "popularity", "fingerprint"} <= figures.keys()
 
 
 def test_demo(tmp_path: Path) -> None:

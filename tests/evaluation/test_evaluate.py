@@ -1,5 +1,7 @@
 """Full ranking over a dataset: against a plain loop, in any memory, on models that read little."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -42,7 +44,8 @@ def test_ranks_and_metrics(
 ) -> None:
     monkeypatch.setattr(module, "rows_at_once", lambda *_: at_once)
     clicks = torch.tensor([0, 4, 2, 1, 1, 1, 0, 0, 0, 2])
-    outcome = evaluate(NextNumber(), sessions(), ITEMS, max_length, clicks)
+    model: Any = NextNumber()
+    outcome = evaluate(model, sessions(), ITEMS, max_length, clicks)
     # 1>2 2>3 3>4: first. 9>9: of 10, which is no item, 9 is nearest. 5>12: not an item, so past
     # every cutoff. 12>1: eight others are nearer. 1>2: first.
     assert outcome.ranks.tolist() == [1, 1, 1, 1, 21, 9, 1]

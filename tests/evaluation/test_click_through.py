@@ -96,7 +96,7 @@ def test_figures_by_hand() -> None:
     assert (run.clicks, run.carts, run.purchases, run.value) == (3, 1, 1, 9.5)
     # r = 3 clicks / 3 answers = 1; residuals 1 - 2 and 2 - 1; error = sqrt((1 + 1) * 2 / 1) / 3
     half = 2 / 3 * t.ppf(0.975, 1)
-    assert run.ratios["clicks"].interval == (0.0, pytest.approx(1 + half))
+    assert run.ratios["clicks"].interval == pytest.approx((0.0, 1 + half))
     means = {measure: ratio.mean for measure, ratio in run.ratios.items()}
     assert means == {"clicks": 1, "carts": 0.5, "purchases": 0.5, "value": 4.75}
     ranks = [(rank.group, rank.answers, rank.clicks) for rank in found.by("rank")]
@@ -245,7 +245,7 @@ def test_intervals_contain_the_truth_19_times_in_20() -> None:
         contained += low <= 5 * 0.3 / 5.3 <= high
     assert contained > 270
     without_clicks = ratio(np.zeros(100), np.ones(100))
-    assert without_clicks.interval == (0.0, pytest.approx(0.0362, abs=1e-4))
+    assert without_clicks.interval == pytest.approx((0.0, 0.0362), abs=1e-4)
     assert ratio(np.ones(1), np.ones(1)) == Ratio(1.0)
 
 

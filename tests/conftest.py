@@ -28,8 +28,7 @@ settings.load_profile("posrec")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: more workers than cores, since many tests wait for a server, a browser or a
-    disk."""
+    """For `-n auto`: more than the cores, since many tests wait for a server, browser or disk."""
     return usable_cores() + 2
 
 
@@ -46,17 +45,14 @@ def pytest_runtest_makereport(
     return report
 
 
-PROCESSES = (
-    "server",
-    "browser",
-    "gpu",
-)  # folders whose tests may all start processes (Triton compiles)
+# Folders whose tests may all start processes; in gpu, Triton starts a compiler.
+PROCESS_FOLDERS = ("server", "browser", "gpu")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).parts[0] in PROCESSES:
+        if item.path.relative_to(here).parts[0] in PROCESS_FOLDERS:
             item.add_marker(pytest.mark.process)
 
 
@@ -64,8 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def no_unmarked_process(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`make unit` leaves out tests marked `process`; a test that starts one without the mark fails
-    everywhere."""
+    """`make unit` leaves out tests marked `process`, so a test without the mark must start none."""
     if request.node.get_closest_marker("process") is None:
 
         def refuse(*_: object, **__: object) -> None:
@@ -80,5 +75,5 @@ def real_data() -> Path:
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("POSREC_DATA", default))
     if not folder.is_dir():
-        pytest.skip("the real datasets are not here; say where with POSREC_DATA")
+        pytest.skip("the real datasets are not here; POSREC_DATA names their folder")
     return folder

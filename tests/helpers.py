@@ -1,5 +1,4 @@
-"""Helpers that many tests share: running the command in this process or another, and writing logs
-and datasets."""
+"""Helpers of many tests: run the command in this process or another, write logs and datasets."""
 
 import importlib.util
 import io
@@ -26,7 +25,7 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.fit import fit_run
 from posrec.io import CHECKSUMS, write_checksums
 from posrec.progress import Progress, SilentProgress
-from posrec.runs.run import Run
+from posrec.runs.folder import Run
 from posrec.testing import small_dataset
 
 if TYPE_CHECKING:
@@ -71,29 +70,22 @@ def own_process(
     *arguments: object, code: str = "", **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as sys.argv[1:]."""
-    return subprocess.run(
-        **launch(arguments, code), capture_output=True, check=False, **options
-    )
+    launch = launch_options(arguments, code)
+    return subprocess.run(**launch, capture_output=True, check=False, **options)
 
 
 def started(
     *arguments: object, code: str = "", **options: Any
 ) -> "subprocess.Popen[str]":
     """As `own_process`, without waiting for its end."""
-    return subprocess.Popen(**launch(arguments, code), **options)
+    return subprocess.Popen(**launch_options(arguments, code), **options)
 
 
-def launch(arguments: tuple[object, ...], code: str) -> dict[str, Any]:
-    line = [
-        sys.executable,
-        *(["-c", code] if code else ["-m", "posrec"]),
-        *map(str, arguments),
-    ]
-    return {
-        "args": line,
-        "env": {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
-        "text": True,
-    }
+def launch_options(arguments: tuple[object, ...], code: str) -> dict[str, Any]:
+    program = ["-c", code] if code else ["-m", "posrec"]
+    line = [sys.executable, *program, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
+    return {"args": line, "env": environment, "text": True}
 
 
 def slowly(*values: object) -> Any:
@@ -102,8 +94,7 @@ def slowly(*values: object) -> Any:
 
 
 def heed_interrupts() -> None:
-    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so would its
-    children."""
+    """For `preexec_fn`: children of what a shell starts in the background ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -121,22 +112,23 @@ class RecordingProgress(Progress):
 
 def items_of(answer: Iterable[Any]) -> list[str]:
     """The ids of recommendations, in their order."""
-    return [one.item for one in answer]
+    return [recommendation.item for recommendation in answer]
 
 
 def assert_alike(answers: Iterable[Any], others: Iterable[Any], within: float) -> None:
     """The same items in the same order, and the same scores but for rounding."""
-    for ours, theirs in zip(answers, others, strict=True):
-        assert items_of(ours) == items_of(theirs)
-        assert [one.score for one in ours] == pytest.approx(
-            [one.score for one in theirs], abs=within
-        )
+    for answer, other in zip(answers, others, strict=True):
+        assert items_of(answer) == items_of(other)
+        scores = [recommendation.score for recommendation in answer]
+        other_scores = [recommendation.score for recommendation in other]
+        assert scores == pytest.approx(other_scores, abs=within)
 
 
-def refused(*words: object) -> str:
-    """What `posrec WORDS` says about input that it refuses, in a line or two."""
-    done = command(*words)
-    assert (done.code, len(done.err.splitlines()) <= 2) == (2, True), done.err
+def refused(*arguments: object) -> str:
+    """The message of `posrec ARGUMENTS` about input that it refuses, of a line or two."""
+    done = command(*arguments)
+    assert done.code == 2, done.err
+    assert len(done.err.splitlines()) <= 2, done.err
     return done.err
 
 
@@ -148,25 +140,15 @@ def fitted(
     **options: Any,
 ) -> tuple[Run, Evaluation]:
     """`fit_run` on a CPU, without an export; silent unless `progress` is given."""
-    return fit_run(
-        data,
-        model,
-        out,
-        settings or {},
-        "cpu",
-        export=False,
-        **{"progress": SilentProgress(), **options},
-    )
+    options = {"progress": SilentProgress(), **options}
+    return fit_run(data, model, out, settings or {}, "cpu", export=False, **options)
 
 
 def frame(clicks: Iterable[Click]) -> "pl.DataFrame":
     import polars as pl
 
-    return pl.DataFrame(
-        list(clicks),
-        schema={"session": pl.String, "item": pl.String, "time": pl.Int64},
-        orient="row",
-    )
+    schema = {"session": pl.String, "item": pl.String, "time": pl.Int64}
+    return pl.DataFrame(list(clicks), schema, orient="row")
 
 
 def rows(clicks: "pl.DataFrame") -> list[Click]:
@@ -176,14 +158,13 @@ def rows(clicks: "pl.DataFrame") -> list[Click]:
 
 
 def sessions_of(clicks: "pl.DataFrame") -> list[list[tuple[str, int]]]:
-    """Grouped clicks as lists of (item, time); the clicks of a session must be side by side."""
+    """Grouped clicks as lists of (item, time)."""
     import polars as pl
 
     sessions: list[list[tuple[str, int]]] = []
     seen: list[object] = []
-    for session, item, time in clicks.with_columns(
-        pl.col("item").cast(pl.String)
-    ).iter_rows():
+    clicks = clicks.with_columns(pl.col("item").cast(pl.String))
+    for session, item, time in clicks.iter_rows():
         if not seen or seen[-1] != session:
             assert session not in seen, "the clicks of a session must be side by side"
             seen.append(session)
@@ -229,22 +210,18 @@ def packed(content: bytes, compression: str | None = "zstd") -> bytes:
 def write_log(
     path: Path, clicks: Iterable[Click], header: str = "session_id,item_id,timestamp"
 ) -> Path:
-    return write_lines(
-        path, [header, *(f"{session},{item},{time}" for session, item, time in clicks)]
-    )
+    lines = [f"{session},{item},{time}" for session, item, time in clicks]
+    return write_lines(path, [header, *lines])
 
 
 def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click]:
     """Few items, sessions of three clicks, an hour apart: every recipe keeps every click."""
-    return [
-        (
-            f"s{number}",
-            f"i{(number + step) % 4}",
-            start + 3_600_000 * number + 1000 * step,
-        )
-        for number in range(sessions)
-        for step in range(3)
-    ]
+    clicks = []
+    for session in range(sessions):
+        for step in range(3):
+            time = start + 3_600_000 * session + 1000 * step
+            clicks.append((f"s{session}", f"i{(session + step) % 4}", time))
+    return clicks
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the benchmarks use of the package is there."""
+"""The benchmarks import only what the package has."""
 
 import pytest
 
@@ -16,7 +16,8 @@ for path in sorted(pathlib.Path("benchmarks").glob("*.py")):
 """
 
 
-@pytest.mark.process  # their names, such as peers, are also those of modules that other tests import
+# In a process, since other tests import modules of the same names, such as peers.
+@pytest.mark.process
 def test_every_benchmark_can_be_imported() -> None:
     done = own_process(code=IMPORTING, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -76,14 +76,11 @@ def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        for chosen, operations, expected in (
-            (False, 10**6, 1),
-            (False, 10**12, 2),
-            (True, 10**6, 2),
-        ):
+        cases = [(False, 10**6, 1), (False, 10**12, 2), (True, 10**6, 2)]
+        for chosen, operations, threads in cases:
             monkeypatch.setattr(device.Threads, "chosen", chosen)
             with device.threads_for(operations):
-                assert torch.get_num_threads() == expected
+                assert torch.get_num_threads() == threads
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -1,12 +1,11 @@
-"""Who may import whom, as ARCHITECTURE.md says; that no imports run in a circle; and what is loaded
-when."""
+"""Who may import whom, as ARCHITECTURE.md says; no circle of imports; what is loaded when."""
 
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import networkx as nx
 import pytest
 
 import posrec
@@ -14,71 +13,66 @@ from posrec.progress import SilentProgress
 from tests.helpers import SOURCE, own_process, small_shop, write_log
 
 PACKAGE = SOURCE / "posrec"
-STANDARD = set(sys.stdlib_module_names)
+STANDARD = sys.stdlib_module_names
 
 
 def modules(root: Path) -> dict[str, Path]:
-    found = {}
+    paths = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        found[
-            ".".join(["posrec", *(parts[:-1] if parts[-1] == "__init__" else parts)])
-        ] = path
-    return found
+        name = ".".join(["posrec", *parts]).removesuffix(".__init__")
+        paths[name] = path
+    return paths
 
 
 def imports(module: str, path: Path) -> Iterator[str]:
     """Everything a file imports, wherever in it; `from a import b` counts as a.b."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    package = module.split(".")
+    if path.name != "__init__.py":
+        package.pop()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = (
-                package.split(".")[: len(package.split(".")) - node.level + 1]
-                if node.level
-                else []
-            )
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            base = node.module or ""
+            if node.level:  # one dot is the package itself, two are the one above it
+                above = package[: len(package) - node.level + 1]
+                base = ".".join([*above, base]).removesuffix(".")
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def inside(name: str, *packages: str) -> bool:
-    return any(
-        name == package or name.startswith(package + ".") for package in packages
-    )
+    return f"{name}.".startswith(tuple(f"{package}." for package in packages))
 
 
-def ours(*parts: str) -> list[str]:
-    return [f"posrec.{part}" for part in parts]
+def ours(*names: str) -> list[str]:
+    return [f"posrec.{name}" for name in names]
 
 
-# The boxes that stand on few others: a box -> what of the package it may import, beside torch and
-# the standard library.
+# Rooms that use few others -> what they may import, beside torch and the standard library.
 CLOSED = {
-    "posrec.kernels": ours("kernels"),
+    "posrec.kernels": ["triton", "posrec.kernels"],
     "posrec.encodings": ours("encodings"),
     "posrec.nn": ours("nn", "kernels"),
     "posrec.evaluation.metrics": ours("evaluation.metrics"),
     "posrec.models": ours("models", "nn", "encodings", "config", "errors"),
 }
-# The others may import anything but: a box -> what it must not import.
+# Other rooms -> what they must not import.
 LATER = ours("recommend", "server", "experiments", "demo", "runs", "fitting")
+NOT_TO_SERVE = ours("training", "experiments", "demo", "fitting")
 FORBIDDEN = {
     "posrec.data": [*LATER, *ours("models", "training", "evaluation")],
     "posrec.training": LATER,
     "posrec.evaluation": [*LATER, *ours("training")],
-    "posrec.runs": ours(
-        "training", "recommend", "server", "experiments", "demo", "fitting"
-    ),
-    "posrec.recommend": ours("training", "server", "experiments", "demo", "fitting"),
-    "posrec.server": ours("training", "experiments", "demo", "fitting"),
+    "posrec.runs": [*NOT_TO_SERVE, *ours("recommend", "server")],
+    "posrec.recommend": [*NOT_TO_SERVE, *ours("server")],
+    "posrec.server": NOT_TO_SERVE,
     "posrec.demo": [
-        *(one for one in LATER if one != "posrec.demo"),
+        *ours("recommend", "server", "experiments", "runs", "fitting"),
         *ours("models", "training", "evaluation"),
     ],
 }
-# And of some boxes only a part: a box and another -> the modules of the other that it may import.
+# A room and another -> the modules of the other that it may import.
 IN_PART = {
     ("posrec.data", "posrec.nn"): ours(
         "nn.batch", "nn.items.attribute_vectors", "nn.first_read"
@@ -90,28 +84,20 @@ IN_PART = {
 
 
 def allowed(module: str, name: str) -> bool:
-    for box, friends in CLOSED.items():
-        if inside(module, box):
-            triton = ["triton"] if box == "posrec.kernels" else []
-            return (
-                inside(name, "torch", *triton, *friends)
-                or name.split(".")[0] in STANDARD
-            )
-    if any(
-        inside(module, box) and inside(name, *strangers)
-        for box, strangers in FORBIDDEN.items()
-    ):
-        return False
-    for (box, other), parts in IN_PART.items():
-        if inside(module, box) and inside(name, other):
-            return inside(name, *parts)
+    for room, usable in CLOSED.items():
+        if inside(module, room):
+            return inside(name, "torch", *usable, *STANDARD)
+    for room, forbidden in FORBIDDEN.items():
+        if inside(module, room) and inside(name, *forbidden):
+            return False
+    for (room, other), usable in IN_PART.items():
+        if inside(module, room) and inside(name, other):
+            return inside(name, *usable)
     if inside(name, "rich"):
         return inside(module, "posrec.cli", "posrec.progress")
-    return (
-        not inside(name, "posrec.cli")
-        or module == "posrec.__main__"
-        or inside(module, "posrec.cli")
-    )
+    if inside(name, "posrec.cli"):
+        return inside(module, "posrec.cli", "posrec.__main__")
+    return True
 
 
 def violations(root: Path) -> list[str]:
@@ -123,27 +109,21 @@ def violations(root: Path) -> list[str]:
     ]
 
 
-def circles(root: Path) -> list[list[str]]:
-    """Groups of modules that import one another. `posrec/__init__.py` imports lazily, by name, and
-    is left out."""
-    known = modules(root)
-    graph = nx.DiGraph()
-    for module, path in known.items():
-        if module != "posrec":
-            found = (
-                name if name in known else name.rpartition(".")[0]
-                for name in imports(module, path)
-            )
-            graph.add_edges_from(
-                (module, name)
-                for name in found
-                if name in known and name not in ("posrec", module)
-            )
-    return [
-        sorted(group)
-        for group in nx.strongly_connected_components(graph)
-        if len(group) > 1
-    ]
+def circle(root: Path) -> list[str]:
+    """Modules of which each imports the next, and the last is the first; empty without a circle."""
+    paths = modules(root)
+    graph = {}
+    for module, path in paths.items():
+        imported = {
+            name if name in paths else name.rpartition(".")[0]
+            for name in imports(module, path)
+        }
+        graph[module] = (imported & paths.keys()) - {module, "posrec"}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def test_the_rules_hold() -> None:
@@ -152,74 +132,60 @@ def test_the_rules_hold() -> None:
 
 
 def test_there_is_no_circle() -> None:
-    assert circles(PACKAGE) == []
+    assert circle(PACKAGE) == []
 
 
 def test_a_planted_circle_is_caught(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "one.py").write_text(
-        "def f():\n    from posrec.data.two import g\n"
-    )
-    (tmp_path / "data" / "two.py").write_text("from . import three\n")
-    (tmp_path / "data" / "three.py").write_text("from posrec.data import one\n")
-    assert circles(tmp_path) == [
-        ["posrec.data.one", "posrec.data.three", "posrec.data.two"]
-    ]
-
-
-PLANTED = {
-    "encodings/schemes.py": ["import numpy", "from posrec.nn import gate"],
-    "nn/gate.py": [
-        "import torch, polars",
-        "def f():\n    from posrec.data import dataset",
-    ],
-    "evaluation/metrics.py": [
-        "from . import evaluate",
-        "from posrec.nn.batch import SessionBatch",
-    ],
-    "data/prepare/steps.py": [
-        "from posrec.nn.graph import SessionGraph",
-        "from posrec.runs.run import load_run",
-    ],
-    "data/dataset.py": [
-        "from posrec import models",
-        "import posrec.training.loop",
-        "from ..training import loop",
-    ],
-    "demo/shop.py": ["from posrec.training.loop import train"],
-    "models/posrec.py": ["from posrec.data.dataset import load", "import numpy as np"],
-    "training/loop.py": [
-        "from posrec.models.registry import MODELS",
-        "from posrec.runs.run import load_run",
-    ],
-    "evaluation/evaluate.py": ["from ..models import registry"],
-    "recommend/recommender.py": [
-        "import posrec.fitting.warm_start",
-        "from posrec.server import routes",
-    ],
-    "server/serve.py": ["from posrec.training.checkpoint import load"],
-    "experiments/compare.py": ["from rich.table import Table"],
-    "runs/run.py": ["from posrec.cli import app", "from posrec.fitting.fit import fit"],
-}
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.py").write_text("def f():\n    from posrec.data.b import g\n")
+    (data / "b.py").write_text("from . import c\n")
+    (data / "c.py").write_text("from posrec.data import a\n")
+    assert set(circle(tmp_path)) == {f"posrec.data.{name}" for name in "abc"}
 
 
 @pytest.mark.parametrize(
     ("file", "line"),
-    [(file, line) for file, lines in PLANTED.items() for line in lines],
+    [
+        ("encodings/schemes.py", "from posrec.nn import gate"),
+        ("nn/gate.py", "import torch, polars"),
+        ("nn/gate.py", "def f():\n    from posrec.data import dataset"),
+        ("evaluation/metrics.py", "from . import evaluate"),
+        ("data/prepare/steps.py", "from posrec.nn.graph import SessionGraph"),
+        ("data/dataset.py", "from posrec import models"),
+        ("data/dataset.py", "import posrec.training.loop"),
+        ("data/dataset.py", "from ..training import loop"),
+        ("demo/shop.py", "from posrec.training.loop import train"),
+        ("models/posrec.py", "from posrec.data.dataset import load"),
+        ("training/loop.py", "from posrec.models.registry import MODELS"),
+        ("evaluation/evaluate.py", "from ..models import registry"),
+        ("recommend/recommender.py", "import posrec.fitting.warm_start"),
+        ("server/serve.py", "from posrec.training.checkpoint import load"),
+        ("experiments/compare.py", "from rich.table import Table"),
+        ("runs/run.py", "from posrec.cli import app"),
+        ("runs/run.py", "from posrec.fitting.fit import fit"),
+    ],
 )
 def test_a_planted_violation_is_caught(tmp_path: Path, file: str, line: str) -> None:
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text("import math\nimport torch\n")
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text("import math\nimport torch\n")
     assert violations(tmp_path) == []
-    (tmp_path / file).write_text(line)
+    path.write_text(line)
     assert len(violations(tmp_path)) == 1
+
+
+IMPORT = """
+import sys, posrec
+assert dir(posrec)
+heavy = {"polars", "matplotlib", "granian", "torch", "numpy", "rich", "typer"}
+print(heavy & set(sys.modules))
+"""
 
 
 @pytest.mark.process
 def test_importing_posrec_is_quick() -> None:
-    heavy = ("polars", "matplotlib", "granian", "torch", "numpy", "rich", "typer")
-    code = f"import sys, posrec; assert dir(posrec); print([name for name in {heavy} if name in sys.modules])"
-    assert own_process(code=code).stdout.strip() == "[]"
+    assert own_process(code=IMPORT).stdout.strip() == "set()"
 
 
 PREPARE = """
@@ -285,5 +251,5 @@ def test_a_prepared_dataset_needs_numpy_and_torch_alone(prepared: Path) -> None:
 def test_the_public_names_are_there() -> None:
     for name in posrec.__all__:
         assert getattr(posrec, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = posrec.nonsense  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = posrec.nonsense

@@ -1,15 +1,14 @@
-"""Where progress is reported: an epoch a line without a terminal, a bar under the cell in a
-notebook."""
+"""Reported progress: a line for an epoch without a terminal, a bar in a notebook."""
 
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import posrec
-from posrec import progress as progress_module
 from posrec.data.dataset import PreparedDataset
 from posrec.progress import (
     NotebookProgress,
@@ -20,8 +19,7 @@ from posrec.progress import (
 )
 from tests.helpers import command
 
-QUICK = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
-EPOCH = r"epoch {} of 2: loss \d+\.\d{{3}}, \d+\.\d s"
+QUICK: dict[str, Any] = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
 
 
 class ZMQInteractiveShell:
@@ -48,35 +46,24 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
 
     shell: Any = SimpleNamespace(get_ipython=ZMQInteractiveShell)
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.setitem(
-        sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display)
-    )
+    drawing: Any = SimpleNamespace(HTML=str, display=display)
+    monkeypatch.setitem(sys.modules, "IPython.display", drawing)
     return handle
 
 
-def test_an_epoch_is_a_line_where_there_is_no_terminal(
-    small: PreparedDataset, tmp_path: Any
+def test_without_a_terminal_an_epoch_is_a_line(
+    small: PreparedDataset, tmp_path: Path
 ) -> None:
-    settings = [
-        word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")
-    ]
-    options = [
-        "--model",
-        "posrec",
-        "--protocol",
-        "early-stop",
-        "--device",
-        "cpu",
-        "--no-export",
-    ]
-    done = command("train", small.path, "--out", tmp_path / "run", *options, *settings)
-    lines = done.err.splitlines()
-    assert len(lines) == 2
-    validated = EPOCH + r", mrr@20 \d+\.\d\d on validation"
-    assert all(
-        re.fullmatch(validated.format(epoch), line)
-        for epoch, line in enumerate(lines, start=1)
+    options = ["--model=posrec", "--protocol=early-stop", "--device=cpu", "--no-export"]
+    for name, value in QUICK.items():
+        options += ["--set", f"{name}={value}"]
+    done = command("train", small.path, "--out", tmp_path / "run", *options)
+    first, second = done.err.splitlines()
+    epoch = (
+        r"epoch {} of 2: loss \d+\.\d{{3}}, \d+\.\d s, mrr@20 \d+\.\d\d on validation"
     )
+    assert re.fullmatch(epoch.format(1), first)
+    assert re.fullmatch(epoch.format(2), second)
 
 
 @pytest.mark.parametrize("kind", [Progress, TerminalProgress])
@@ -86,16 +73,15 @@ def test_long_work_without_a_terminal_is_a_line_every_half_minute(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr("posrec.progress.time.monotonic", lambda: now)
     progress = kind()
     for second in range(0, 100, 7):
         now = 1000.0 + second
-        progress.update(
-            "Epoch 1 of 2" if second < 60 else "Epoch 2 of 2", second, 100, "loss 5.100"
-        )
+        epoch = 1 if second < 60 else 2
+        progress.update(f"Epoch {epoch} of 2", second, 100, "loss 5.100")
     assert capsys.readouterr().err.splitlines() == [
-        f"Epoch {epoch} of 2: {second}%, loss 5.100"
-        for epoch, second in ((1, 35), (2, 70))
+        "Epoch 1 of 2: 35%, loss 5.100",
+        "Epoch 2 of 2: 70%, loss 5.100",
     ]
     SilentProgress().update("Epoch", 1, 0)
     assert capsys.readouterr().err == ""
@@ -105,10 +91,8 @@ def test_a_notebook_has_a_bar(
     small: PreparedDataset, notebook: Handle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     posrec.fit(small, "posrec", "cpu", **QUICK)
-    assert re.match(
-        r'Epoch 1 of 2 <progress value="\d+" max="\d+"></progress> loss \d',
-        notebook.drawn[0],
-    )
+    bar = r'Epoch 1 of 2 <progress value="\d+" max="\d+"></progress> loss \d'
+    assert re.match(bar, notebook.drawn[0])
     assert notebook.drawn[-1].startswith("Evaluating ")
     assert len(capsys.readouterr().err.splitlines()) == 2
 
@@ -127,9 +111,8 @@ def test_a_bar_is_not_drawn_at_every_step(notebook: Handle) -> None:
 def test_a_terminal_of_ipython_is_not_a_notebook(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(
-        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None)
-    )
+    shell: Any = SimpleNamespace(get_ipython=lambda: None)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
     assert type(default_progress()) is Progress
     monkeypatch.delitem(sys.modules, "IPython")
     assert type(default_progress()) is Progress

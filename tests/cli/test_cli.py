@@ -1,7 +1,6 @@
 """The command line: what it prints, its exit codes, and its messages about wrong input."""
 
 import inspect
-import json
 import os
 import pty
 import re
@@ -9,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,75 +32,37 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "clicks.csv", small_shop())
 
 
-def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
-    out = tmp_path / "shop"
-    done = command("prepare", log, "--format", "csv", "--out", out)
-    assert (done.code, "samples in 27 sessions" in done.out) == (0, True)
-    assert "'session_id' read as the session" in done.err
-    table = command("stats", out)
-    assert (table.code, "fingerprint" in table.out) == (0, True)
-    figures = json.loads(command("stats", out, "--json").out)
-    assert (figures["clicks"], figures["train_sessions"], figures["test_sessions"]) == (
-        90,
-        27,
-        3,
-    )
-    samples = {"train_samples", "test_samples", "items"}
-    spread = {"length_histogram", "popularity"}
-    assert {
-        *samples,
-        *spread,
-        "average_length",
-        "repeating_sessions",
-        "fingerprint",
-    } <= figures.keys()
-
-
 def test_demo(tmp_path: Path) -> None:
-    done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
+    demo = ("demo", "--prepare-only", "--out", tmp_path / "demo")
+    done = command(*demo)
     assert done.code == 0, done.err
     assert "fingerprint" in done.out
-    assert (
-        "comparison/posrec" not in done.out
-    )  # nothing was trained, so no command for a run is suggested
+    # Nothing was trained, so no command for a run is suggested.
+    assert "comparison/posrec" not in done.out
     assert command("stats", tmp_path / "demo" / "data").code == 0
-    assert (
-        command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0
-    )  # may be run again
+    assert command(*demo).code == 0  # may be run again
 
 
 def test_the_demo_leaves_other_peoples_files_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "clicks.csv").write_text("precious")
-    assert "is not an earlier demo" in refused(
-        "demo", "--prepare-only", "--out", tmp_path / "mine"
-    )
-    assert (tmp_path / "mine" / "clicks.csv").read_text() == "precious"
+    file = tmp_path / "clicks.csv"
+    file.write_text("precious")
+    assert "earlier demo" in refused("demo", "--prepare-only", "--out", tmp_path)
+    assert file.read_text() == "precious"
 
 
 @pytest.mark.slow
 def test_the_whole_demo(tmp_path: Path) -> None:
     done = command("demo", "--epochs", "1", "--out", tmp_path / "demo")
     assert done.code == 0
-    lines = done.out.splitlines()
-    best = lines.index(
-        next(line for line in lines if line.strip() == "recall@20: posrec-plus")
-    )
-    others = [
-        (line.split()[0], line.split()[-1]) for line in lines[best + 1 : best + 4]
-    ]
-    assert dict(others).keys() == {"pop", "stan", "posrec"}
-    assert ("pop", "better") in others  # one epoch is enough for this
-    shown = next(
-        line.split()
-        for line in done.out.splitlines()
-        if "recommend" in line and "comparison/posrec" in line
-    )
-    assert command(*shown[1:]).code == 0
-    report = (tmp_path / "demo" / "comparison" / "report.html").read_text(
-        encoding="utf-8"
-    )
-    assert "best attainable" in report
+    lines = [line.split() for line in done.out.splitlines()]
+    best = lines.index(["recall@20:", "posrec-plus"])
+    verdicts = {words[0]: words[-1] for words in lines[best + 1 : best + 4]}
+    assert verdicts.keys() == {"pop", "stan", "posrec"}
+    assert verdicts["pop"] == "better"  # one epoch is enough for this
+    (suggested,) = (words for words in lines if words[:2] == ["posrec", "recommend"])
+    assert command(*suggested[1:]).code == 0
+    report = tmp_path / "demo" / "comparison" / "report.html"
+    assert "best attainable" in report.read_text(encoding="utf-8")
 
 
 @pytest.mark.process
@@ -109,55 +71,38 @@ def test_the_module_runs_as_the_command() -> None:
     assert (version.returncode, version.stdout) == (0, f"posrec {posrec.__version__}\n")
 
 
-COMMANDS = {
-    info.callback.__name__: info.callback
-    for info in cli.app.registered_commands
-    if info.callback
-}
+CALLBACKS = [info.callback for info in cli.app.registered_commands if info.callback]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("callback", CALLBACKS)
 def test_every_help_text_has_an_example_and_shows_the_extras_it_names(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    callback: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rich takes `[serve]` for markup unless it is escaped, and prints "needs posrec"."""
     monkeypatch.setenv("COLUMNS", "300")
+    name = callback.__name__
     shown = command(name, "--help")
     assert shown.code == 0
     assert f"Example: posrec {name}" in shown.out
-    written = inspect.getsource(inspect.unwrap(COMMANDS[name])).partition('"""')
-    docstring = written[2].partition('"""')[0]
-    for extra in re.findall(r"posrec\[\w+\]", written[0] + docstring):
+    source = inspect.getsource(inspect.unwrap(callback))
+    declaration, docstring, *_ = source.split('"""')
+    for extra in re.findall(r"posrec\[\w+\]", declaration + docstring):
         assert extra in shown.out
-    assert ("posrec[track]" in shown.out) == (
-        name == "train"
-    )  # so that there is something to check
+    # So that there is something to check.
+    assert ("posrec[track]" in shown.out) == (name == "train")
 
 
-@pytest.mark.parametrize("words", [("--help",), ("train", "--help")], ids=" ".join)
-def test_flags_are_shown_without_a_type_since_they_take_no_value(
-    words: tuple[str, ...],
-) -> None:
-    shown = command(*words).out.casefold()
-    assert "--help" in shown
-    assert "bool" not in shown
-
-
-def test_help_is_grouped_and_ends_with_an_example(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_help_is_grouped_and_shows_flags_without_a_type() -> None:
     shown = command("--help").out
-    for panel in (
-        "First",
-        "From a click log to a model",
-        "From a model to recommendations",
-        "Experiments",
-    ):
+    for panel in ("First", "From a click log", "From a model", "Experiments"):
         assert panel in shown
     assert "posrec prepare clicks.csv --out shop" in shown
-    monkeypatch.setattr(
-        sys.modules["__main__"], "__package__", None
-    )  # not `python -m pytest`, but a script
+    assert "bool" not in (shown + command("train", "--help").out).casefold()
+
+
+def test_the_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a script, not `python -m pytest`.
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
     monkeypatch.setenv("_POSREC_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "posrec rec")
     monkeypatch.setenv("COMP_CWORD", "1")
@@ -179,8 +124,8 @@ def test_a_bar_moves_on_a_terminal(
     log = write_log(tmp_path / "c.csv", small_shop(3000))
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
-    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
-    process = started(*line, code=BAR, stdout=subprocess.DEVNULL, stderr=theirs)
+    arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    process = started(*arguments, code=BAR, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     shown = b""
     while True:
@@ -215,10 +160,9 @@ def test_interrupting_leaves_nothing(
     """Ctrl-C while the arrays are being written."""
     under_way = tmp_path / "under way"
     monkeypatch.setenv("UNDER_WAY", str(under_way))
-    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
-    process = started(
-        *line, code=INTERRUPTED, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
-    )
+    arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    options = {"stderr": subprocess.PIPE, "preexec_fn": heed_interrupts}
+    process = started(*arguments, code=INTERRUPTED, **options)
     try:
         while not under_way.exists():
             assert process.poll() is None, process.communicate()[1]
@@ -228,21 +172,16 @@ def test_interrupting_leaves_nothing(
     finally:
         process.kill()
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "error: interrupted; nothing was left half-written"
+    assert "interrupted" in err
     assert "Traceback" not in err
     assert listed(tmp_path) == ["clicks.csv", "under way"]
 
 
 @pytest.mark.process
-def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
-    assert (
-        command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
-    )
+def test_a_closed_pipe_is_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    process = started(
-        "stats", tmp_path / "out", "--json", stdout=writer, stderr=subprocess.PIPE
-    )
+    process = started("--version", stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert "Traceback" not in process.communicate()[1]
     assert process.returncode == 1

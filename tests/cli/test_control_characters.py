@@ -1,5 +1,4 @@
-"""What comes from outside never commands the terminal: escape sequences in titles, ids and names
-are written out."""
+"""Escape sequences in titles, ids and names are written out, so they never reach the terminal."""
 
 import io
 import json
@@ -27,51 +26,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evil")
     clicks = [f"{session},{item}{EVIL},{time}" for session, item, time in small_shop()]
     log = write_lines(folder / "c.csv", ["session_id,item_id,timestamp", *clicks])
-    items = write_lines(
-        folder / "items.csv",
-        [f"id,title{EVIL},name", *(f"i{n}{EVIL},x,T{n} {EVIL}" for n in range(4))],
-    )
-    made = command(
-        "prepare", log, "--format", "csv", "--items", items, "--out", folder / "shop"
-    )
-    assert made.code == 0, made.err
-    assert not COMMANDS.search(made.out + made.err)
-    words = ("--set", "d=8", "--epochs", 1, "--no-export")
-    assert command("train", folder / "shop", "--out", folder / "run", *words).code == 0
-    return folder / "run"
+    titles = [f"i{number}{EVIL},x,T{number} {EVIL}" for number in range(4)]
+    items = write_lines(folder / "items.csv", [f"id,title{EVIL},name", *titles])
+    done = command("prepare", log, "--items", items, "--out", folder / "shop")
+    assert done.code == 0, done.err
+    assert not COMMANDS.search(done.out + done.err)
+    out = folder / "run"
+    options = ("--set", "d=8", "--epochs", 1, "--no-export", "--out", out)
+    assert command("train", folder / "shop", *options).code == 0
+    return out
 
 
-@pytest.mark.parametrize(
-    "more", [(), ("--explain",), ("--json",), ("--explain", "--json")], ids=" ".join
-)
-def test_recommendations(run: Path, more: tuple[str, ...]) -> None:
-    done = command("recommend", run, f"i1{EVIL}", f"unknown{EVIL}", "-k", 3, *more)
+@pytest.mark.parametrize("options", ["", "--explain", "--json", "--explain --json"])
+def test_recommendations(run: Path, options: str) -> None:
+    arguments = (f"i1{EVIL}", f"unknown{EVIL}", "-k", 3, *options.split())
+    done = command("recommend", run, *arguments)
     assert done.code == 0, done.err
     assert not COMMANDS.search(done.out + done.err)
     assert "owned" in done.out  # it is shown, written out
 
 
 def test_errors(run: Path, tmp_path: Path) -> None:
-    for words in (
-        ("recommend", run, "i1", "--about", f"none{EVIL}"),
-        ("stats", tmp_path / f"none{EVIL}"),
-    ):
-        said = command(*words).err
-        assert "owned" in said
-        assert not COMMANDS.search(said)
+    unknown_item = command("recommend", run, "i1", "--about", f"none{EVIL}")
+    no_folder = command("stats", tmp_path / f"none{EVIL}")
+    for message in (unknown_item.err, no_folder.err):
+        assert "owned" in message
+        assert not COMMANDS.search(message)
 
 
 def test_a_report_of_what_clients_sent(tmp_path: Path) -> None:
-    """The part of an answer's id before the dash is the run."""
     feedback = FeedbackFiles(tmp_path)
-    feedback.write(
-        new_answer_id("5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key),
-        "shown",
-        [f"i1{EVIL}"],
-        None,
-    )
-    for more in ((), ("--json",)):
-        done = command("report", tmp_path, *more)
+    answer = new_answer_id("5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key)
+    feedback.write(answer, "shown", [f"i1{EVIL}"], None)
+    for options in ((), ("--json",)):
+        done = command("report", tmp_path, *options)
         assert done.code == 0, done.err
         assert "owned" in done.out
         assert not COMMANDS.search(done.out + done.err)

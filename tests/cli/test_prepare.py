@@ -1,5 +1,4 @@
-"""`posrec prepare` on logs as shops have them: every option does on the command line what it does
-in Python."""
+"""`posrec prepare` on a log as shops have it: options do the same as keywords in Python."""
 
 import json
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 import posrec
 from tests.helpers import (
     command,
-    listed,
     own_process,
     refused,
     small_shop,
@@ -18,69 +16,66 @@ from tests.helpers import (
     write_log,
 )
 
+EVENTS = ("view", "view", "cart", "purchase")
+
 
 def shop_log(path: Path) -> Path:
-    """Two users with two visits each hour, German dates, kinds of events, and two broken lines in
+    """Two users with two visits each hour, German dates, types of events, and two broken lines in
     400."""
     lines = ["nutzer\tbesuch\tartikel\tzeit\taktion"]
     for number in range(100):
-        for step in range(4):
-            kind = ("view", "view", "cart", "purchase")[step]
+        visit = f"u{number % 2}\t{number // 2}"
+        for step, event in enumerate(EVENTS):
             time = f"{1 + number // 24:02d}.09.2026 {number % 24:02d}:0{step}:46"
-            lines.append(
-                f"u{number % 2}\t{number // 2}\ta{(number + step) % 5}\t{time}\t{kind}"
-            )
+            lines.append(f"{visit}\ta{(number + step) % 5}\t{time}\t{event}")
     lines[50] = "u1\t25\ta1\tgestern\tview"
     lines[70] = "u1\t25\ta1"
     return write_lines(path, lines)
 
 
-WORDS = (
-    "--session-column nutzer --session-column besuch --item-column artikel --time-column zeit --event-column aktion "
-    "--events view,purchase --event-weights view=1,purchase=5 --target-events purchase --bad-lines skip "
-    "--bad-lines-limit 0.02 --no-test"
-)
+TIME_FORMAT = "%d.%m.%Y %H:%M:%S"
+ARGUMENTS = [
+    "--session-column=nutzer",
+    "--session-column=besuch",
+    "--item-column=artikel",
+    "--time-column=zeit",
+    f"--time-format={TIME_FORMAT}",
+    "--event-column=aktion",
+    "--events=view,purchase",
+    "--event-weights=view=1,purchase=5",
+    "--target-events=purchase",
+    "--bad-lines=skip",
+    "--bad-lines-limit=0.02",
+    "--no-test",
+]
 KEYWORDS: dict[str, Any] = {
-    "session_column": ["nutzer", "besuch"], "item_column": "artikel", "time_column": "zeit",
-    "time_format": "%d.%m.%Y %H:%M:%S", "event_column": "aktion", "events": ["view", "purchase"],
-    "event_weights": {"view": 1, "purchase": 5}, "target_events": ["purchase"], "bad_lines": "skip",
-    "bad_lines_limit": 0.02, "no_test": True,
-}  # fmt: skip
+    "session_column": ["nutzer", "besuch"],
+    "item_column": "artikel",
+    "time_column": "zeit",
+    "time_format": TIME_FORMAT,
+    "event_column": "aktion",
+    "events": ["view", "purchase"],
+    "event_weights": {"view": 1, "purchase": 5},
+    "target_events": ["purchase"],
+    "bad_lines": "skip",
+    "bad_lines_limit": 0.02,
+    "no_test": True,
+}
 
 
 def test_the_command_and_python_agree(tmp_path: Path) -> None:
     log = shop_log(tmp_path / "klicks.tsv")
-    done = command(
-        "prepare",
-        log,
-        *WORDS.split(),
-        "--time-format",
-        "%d.%m.%Y %H:%M:%S",
-        "--out",
-        tmp_path / "a",
-    )
+    done = command("prepare", log, *ARGUMENTS, "--out", tmp_path / "a")
     assert done.code == 0, done.err
     data = posrec.prepare(log, out=tmp_path / "b", **KEYWORDS)
     assert posrec.load(tmp_path / "a").fingerprint == data.fingerprint
     assert (data.train.sessions, len(data.train), data.train.clicks) == (100, 100, 298)
     assert data.target_weights is not None
-    assert sorted(set(data.target_weights.tolist())) == [1, 5]
-    assert listed(tmp_path) == [
-        "a",
-        "a.bad-lines.jsonl",
-        "b",
-        "b.bad-lines.jsonl",
-        "klicks.tsv",
-    ]
-    assert (tmp_path / "a.bad-lines.jsonl").read_text() == (
-        tmp_path / "b.bad-lines.jsonl"
-    ).read_text()
-    for words in (
-        "read as tsv",
-        "2 of 400 lines (0.50%) are broken",
-        "kept 298 of 398 rows",
-    ):
-        assert words in done.err
+    assert set(data.target_weights.tolist()) == {1, 5}
+    skipped = (tmp_path / "a.bad-lines.jsonl").read_text()
+    assert skipped == (tmp_path / "b.bad-lines.jsonl").read_text()
+    for keyword in ("read as tsv", "2 of 400 lines", "298 of 398 rows"):
+        assert keyword in done.err
     assert "100 train samples in 100 sessions, no test part; 5 items." in done.out
 
 
@@ -88,35 +83,20 @@ def test_a_dataset_without_a_test_part_is_trained_and_not_evaluated(
     tmp_path: Path,
 ) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(60))
-    assert command("prepare", log, "--no-test", "--out", tmp_path / "shop").code == 0
-    options = (
-        "--model posrec --protocol refit --epochs 1 --set d=8 --device cpu --no-export"
-    )
-    done = command(
-        "train", tmp_path / "shop", "--out", tmp_path / "run", *options.split()
-    )
-    assert (done.code, "the run was not evaluated" in done.err) == (0, True)
-    assert done.out.startswith("The run is in")
-    for words in (
-        ("evaluate", tmp_path / "run", tmp_path / "shop"),
-        (
-            "compare",
-            tmp_path / "shop",
-            "--models",
-            "pop,spop",
-            "--out",
-            tmp_path / "comparison",
-        ),
-    ):
-        assert "it was prepared with --no-test" in refused(*words)
-    shown = json.loads(command("stats", tmp_path / "shop", "--json").out)
-    assert (shown["test_samples"], shown["test_sessions"], shown["train_sessions"]) == (
-        0,
-        0,
-        60,
-    )
-    assert command("stats", tmp_path / "shop").code == 0
-    assert command("recommend", tmp_path / "run", "i0").code == 0
+    shop = tmp_path / "shop"
+    run = tmp_path / "run"
+    assert command("prepare", log, "--no-test", "--out", shop).code == 0
+    options = ("--model=posrec", "--protocol=refit", "--epochs=1", "--set", "d=8")
+    done = command("train", shop, "--out", run, *options, "--no-export")
+    assert done.code == 0, done.err
+    assert "not evaluated" in done.err
+    assert "--no-test" in refused("evaluate", run, shop)
+    comparison = ("compare", shop, "--models", "pop,spop", "--out", tmp_path / "new")
+    assert "--no-test" in refused(*comparison)
+    figures = json.loads(command("stats", shop, "--json").out)
+    assert (figures["test_samples"], figures["train_sessions"]) == (0, 60)
+    assert command("stats", shop).code == 0
+    assert command("recommend", run, "i0").code == 0
 
 
 @pytest.mark.process
@@ -125,6 +105,6 @@ def test_a_pipe_into_the_command(tmp_path: Path) -> None:
     with log.open("rb") as file:
         done = own_process("prepare", "-", "--out", tmp_path / "out", stdin=file)
     assert done.returncode == 0, done.stderr
-    assert "standard input: read as csv" in done.stderr
-    named = posrec.prepare(log, out=tmp_path / "named")
-    assert posrec.load(tmp_path / "out").fingerprint == named.fingerprint
+    assert "standard input" in done.stderr
+    data = posrec.prepare(log, out=tmp_path / "of the file")
+    assert posrec.load(tmp_path / "out").fingerprint == data.fingerprint

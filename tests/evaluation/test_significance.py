@@ -1,5 +1,4 @@
-"""Paired comparison by hand and by simulation, Student's t and Welch's errors, and the correction
-for many tests."""
+"""Paired comparisons by hand and by simulation, Welch's errors, Holm's correction."""
 
 import math
 
@@ -16,13 +15,12 @@ from posrec.evaluation.significance import (
 
 
 def test_p_by_hand_without_clusters() -> None:
-    """Four sessions of one sample, differences 1, 1, 1, 2: mean 1.25, sample deviation 0.5, error
-    0.25, z = 5."""
-    found = compare_paired(
-        torch.tensor([1.0, 1.0, 1.0, 2.0]), torch.zeros(4), torch.arange(4)
-    )
-    assert (found.difference, found.error) == pytest.approx((1.25, 0.25))
-    assert found.p == pytest.approx(math.erfc(5 / math.sqrt(2)))
+    """Differences 1, 1, 1, 2: mean 1.25, sample deviation 0.5, error 0.25, z = 5."""
+    gains = torch.tensor([1.0, 1.0, 1.0, 2.0])
+    comparison = compare_paired(gains, torch.zeros(4), torch.arange(4))
+    assert comparison.difference == pytest.approx(1.25)
+    assert comparison.error == pytest.approx(0.25)
+    assert comparison.p == pytest.approx(math.erfc(5 / math.sqrt(2)))
 
 
 def test_samples_of_one_session_count_as_one_observation() -> None:
@@ -30,11 +28,9 @@ def test_samples_of_one_session_count_as_one_observation() -> None:
     torch.manual_seed(1)
     difference = torch.randn(50) + 0.3
     alone = compare_paired(difference, torch.zeros(50), torch.arange(50))
-    tenfold = compare_paired(
-        difference.repeat_interleave(10),
-        torch.zeros(500),
-        torch.arange(50).repeat_interleave(10),
-    )
+    sessions = torch.arange(50).repeat_interleave(10)
+    repeated = difference.repeat_interleave(10)
+    tenfold = compare_paired(repeated, torch.zeros(500), sessions)
     assert tenfold.p == pytest.approx(alone.p)
     assert tenfold.high - tenfold.low == pytest.approx(alone.high - alone.low, rel=0.01)
 
@@ -60,19 +56,14 @@ def test_holm_by_hand() -> None:
 
 
 def test_without_an_error_any_difference_is_certain() -> None:
-    assert (two_sided_p(0.0, 0.0, 3), two_sided_p(0.1, 0.0, 3), margin(0.0, 3)) == (
-        1.0,
-        0.0,
-        0.0,
-    )
+    assert two_sided_p(0.0, 0.0, 3) == 1
+    assert two_sided_p(0.1, 0.0, 3) == 0
+    assert margin(0.0, 3) == 0
 
 
-def test_welch_by_hand() -> None:
+def test_welch_of_errors_of_zero() -> None:
     """A single error keeps its own degrees; one of 0 does not count."""
     assert welch([(2.0, 4), (0.0, math.inf)]) == pytest.approx((2.0, 4))
-    assert welch([(3.0, 10), (4.0, 5)]) == pytest.approx(
-        (5.0, 625 / (81 / 10 + 256 / 5))
-    )
     assert welch([(0.0, math.inf), (0.0, 3)]) == (0.0, math.inf)
 
 
@@ -83,10 +74,9 @@ def test_welch_and_t_agree_with_scipys_test_of_two_samples() -> None:
     first = torch.randn(3, generator=random).double()
     second = 4 * torch.randn(5, generator=random).double()
     errors = [
-        (float(one.std()) / math.sqrt(len(one)), len(one) - 1)
-        for one in (first, second)
+        (float(sample.std()) / math.sqrt(len(sample)), len(sample) - 1)
+        for sample in (first, second)
     ]
     p = two_sided_p(float(first.mean() - second.mean()), *welch(errors))
-    assert p == pytest.approx(
-        ttest_ind(first.numpy(), second.numpy(), equal_var=False).pvalue, rel=1e-9
-    )
+    test = ttest_ind(first.numpy(), second.numpy(), equal_var=False)
+    assert p == pytest.approx(test.pvalue, rel=1e-9)

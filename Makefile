@@ -3,6 +3,8 @@ PYTHON ?= python3
 EXTRAS ?= dev,serve,docs
 BIN    := .venv/bin
 RELEASE := build/release-tools
+# Without this, every process of a test would compile torch again where the variable is set.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo docs test lint types unit tests real gpu slow bench faults lock package sbom audit install clean
 

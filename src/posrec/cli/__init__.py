@@ -5,6 +5,7 @@ the commands that need them."""
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -67,14 +68,14 @@ def options(
 
 
 class LiteralHelp(TyperCommand):
-    """A command whose help texts are shown as they are written.
-
-    Rich would take the brackets of `posrec[serve]` for markup and leave them out.
-    """
+    """A command whose help is shown as it is written: a paragraph flows, examples have a line each,
+    and rich does not take the brackets of `posrec[serve]` for markup."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.help = self.help and escape(self.help)
+        paragraphs, example, examples = (self.help or "").partition("Example:")
+        flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", paragraphs)
+        self.help = escape(flowing + example + examples)
         for parameter in self.params:
             parameter.help = parameter.help and escape(parameter.help)  # type: ignore[attr-defined]
 

@@ -13,6 +13,8 @@ from posrec.cli.options import (
     ModelOption,
     RunFolder,
     Threads,
+    optional,
+    switch,
 )
 from posrec.cli.printing import console, say, show
 from posrec.cli.tables import (
@@ -57,40 +59,33 @@ def models(
 def train(
     dataset: Dataset,
     out: Path = Option(..., help="The run folder to create."),
-    model: str | None = Option(
-        None,
-        help=f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]",
+    model: str | None = optional(
+        f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"
     ),
     start_from: Path | None = Option(
         None,
         "--from",
         help="A run to start from, on the sessions after its own and a few others.",
     ),
-    keep_items: bool = Option(
-        False,
-        "--keep-items",
-        help="Keep the items of that run that the dataset does not have.",
+    keep_items: bool = switch(
+        "--keep-items", "Keep the items of that run that the dataset does not have."
     ),
     settings: list[str] | None = Option(
         None, "--set", help="key=value, e.g. d=64; see posrec models. Can be repeated."
     ),
-    protocol: str | None = Option(
-        None, help="paper (a fixed number of epochs), early-stop or refit."
+    protocol: str | None = optional(
+        "paper (a fixed number of epochs), early-stop or refit."
     ),
-    epochs: int | None = Option(None, help="Passes over the training data."),
-    seed: int | None = Option(None, help="Of weights, shuffling and dropout."),
+    epochs: int | None = optional("Passes over the training data."),
+    seed: int | None = optional("Of weights, shuffling and dropout."),
     device: Device = "auto",
     threads: Threads = None,
-    resume: bool = Option(
-        False, "--resume", help="Continue the run in --out from its checkpoint."
-    ),
+    resume: bool = switch("--resume", "Continue the run in --out from its checkpoint."),
     export: bool = Option(
         True,
         help="Write the export for serving too: ONNX and 8-bit items; see posrec export.",
     ),
-    track: bool = Option(
-        False, "--track", help="Write RUN/tensorboard too; needs posrec[track]."
-    ),
+    track: bool = switch("--track", "Write RUN/tensorboard too; needs posrec[track]."),
 ) -> None:
     """Train a model and evaluate it on the test part, if the dataset has one.
 
@@ -137,10 +132,8 @@ def evaluate(
     ),
     model: ModelOption = None,
     encoding: EncodingOption = None,
-    match_ids: bool = Option(
-        False,
-        "--match-ids",
-        help="The dataset has other items: match them by id, write nothing.",
+    match_ids: bool = switch(
+        "--match-ids", "The dataset has other items: match them by id, write nothing."
     ),
     device: Device = "auto",
     threads: Threads = None,

@@ -71,18 +71,12 @@ class Declaration:
             return f"one of {', '.join(map(str, self.choices))}"
         if math.isfinite(self.between[0]):
             return f"between {self.between[0]} and {self.between[1]}"
-        bounds = {
-            "at least": self.at_least,
-            "above": self.above,
-            "at most": self.at_most,
-            "below": self.below,
-        }
-        finite = [
-            f"{words} {bound}"
-            for words, bound in bounds.items()
-            if math.isfinite(bound)
-        ]
-        return " and ".join(finite)
+        bounds = []
+        for name in ("at_least", "above", "at_most", "below"):
+            bound = getattr(self, name)
+            if math.isfinite(bound):
+                bounds.append(f"{name.replace('_', ' ')} {bound}")
+        return " and ".join(bounds)
 
     def allows(self, value: Any) -> bool:
         if self.choices:

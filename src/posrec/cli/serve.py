@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from posrec.cli.options import (
     Device,
@@ -120,6 +120,7 @@ def forget(
 
 
 def serve(
+    context: Context,
     run: list[Path] = Argument(
         ..., help="A run folder; several share the sessions, see --split."
     ),
@@ -192,6 +193,8 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
+        import msgspec
+
         from posrec.server.content.split import parse_shares
         from posrec.server.serve import serve as run_server
         from posrec.server.settings import ServerSettings, chosen_key, parse_keep
@@ -199,34 +202,17 @@ def serve(
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
-    settings = ServerSettings(
-        runs=tuple(map(str, run)),
-        host=host,
-        port=port,
-        tls_certificate=as_text(tls_certificate),
-        tls_key=as_text(tls_key),
-        workers=workers,
-        device=device,
-        api_key=chosen_key(api_key_file),
-        session_store=session_store,
-        max_length=max_length,
-        max_body=max_body,
-        request_timeout=request_timeout,
-        queue=queue,
-        allow_origin=tuple(allow_origin or ()),
-        allow_host=tuple(allow_host or ()),
-        log_requests=log_requests,
-        onnx=onnx,
-        code=OwnCode(model, encoding),
-        split=parse_shares(split, len(run)),
-        allow_file=as_text(allow_file),
-        deny_file=as_text(deny_file),
-        items_file=as_text(items),
-        feedback=as_text(feedback),
-        keep_feedback=parse_keep(keep_feedback, feedback),
-    )
-    run_server(settings)
-
-
-def as_text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+    # The other options have the names of the server's settings.
+    options = {
+        **context.params,
+        "runs": run,
+        "api_key": chosen_key(api_key_file),
+        "allow_origin": allow_origin or (),
+        "allow_host": allow_host or (),
+        "code": OwnCode(model, encoding),
+        "split": parse_shares(split, len(run)),
+        "items_file": items,
+        "keep_feedback": parse_keep(keep_feedback, feedback),
+    }
+    plain = msgspec.to_builtins(options, enc_hook=str)  # paths become text
+    run_server(msgspec.convert(plain, ServerSettings))

@@ -34,9 +34,7 @@ def test_every_extra_of_the_package_is_described() -> None:
         "docs",
     }
     named = {
-        package["name"]: package["wanted"]
-        for package, extra in diagnosis.requirements()
-        if extra == "scale"
+        package["name"]: package["wanted"] for package in diagnosis.packages_of("scale")
     }
     assert named == {"faiss-cpu": ">=1.10"}
 
@@ -61,4 +59,4 @@ def test_it_works_from_the_source_alone(monkeypatch: pytest.MonkeyPatch) -> None
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", nothing)
-    assert diagnosis.requirements() == []
+    assert diagnosis.packages_of(None) == []

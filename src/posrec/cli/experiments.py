@@ -18,7 +18,7 @@ from posrec.cli.options import (
     switch,
 )
 from posrec.cli.printing import console, say, show, warn
-from posrec.cli.tables import best_table, metrics_table
+from posrec.cli.tables import comparison_tables
 from posrec.config import DEFAULT_MODEL, parse_pairs
 from posrec.errors import InputError, RunFailed, plural
 from posrec.progress import TerminalProgress
@@ -125,8 +125,8 @@ def compare(
     from posrec.experiments.compare import compare
 
     data = load(dataset)
-    chosen = parse_pairs(settings or [])
-    files = parse_pairs(scores or [], "--scores other=scores.parquet")
+    chosen = parse_pairs(settings)
+    files = parse_pairs(scores, "--scores other=scores.parquet")
     if len(files) < len(scores or []):
         raise InputError("--scores: two files have the same name; give each its own")
     if samples is not None:
@@ -148,11 +148,9 @@ def compare(
             scores=files,
             match_ids=match_ids,
         )
-    shown = result.pairs_with_best()
-    metrics = metrics_table(result.metrics, data.ceiling)
-    console.print(metrics, "", best_table(shown), sep="\n")
+    console.print(comparison_tables(result, data.ceiling))
     report = f"The report is in {out}/report.html"
-    if len(result.pairs) > len(shown):
+    if len(result.pairs) > len(result.pairs_with_best()):
         report += f", with all {len(result.pairs)} comparisons"
     say(f"{result.conclusion()} {report}.")
 
@@ -244,7 +242,7 @@ def tune(
     from posrec.experiments.tune import train_command, tune
     from posrec.io.executor import executor_of
 
-    fixed = parse_pairs(settings or [])
+    fixed = parse_pairs(settings)
     with (
         executor_of(engine, address, workers) as executor,
         TerminalProgress() as progress,

@@ -3,6 +3,7 @@ describes the machine."""
 
 from pathlib import Path
 
+from rich.console import Group
 from typer import Argument, Option
 
 from posrec.cli.options import (
@@ -52,8 +53,10 @@ def models(
         name: {"default": default, "meaning": without_markdown(description)}
         for name, default, description in (*settings, *training)
     }
-    table = settings_table(f"{model}: {spec.about}", settings, training)
-    show(figures, table, as_json)
+    shown = Group(f"{model}: {spec.about}", "", settings_table("setting", settings))
+    if training:
+        shown = Group(shown, "", settings_table("of training", training))
+    show(figures, shown, as_json)
 
 
 def train(
@@ -99,7 +102,7 @@ def train(
     from posrec.fitting.fit import fit_together, write_run
     from posrec.fitting.job import FitOptions
 
-    chosen = parse_pairs(settings or [])
+    chosen = parse_pairs(settings)
     named = {"protocol": protocol, "epochs": epochs, "seed": seed}
     chosen |= {name: value for name, value in named.items() if value is not None}
     data = load(dataset)

@@ -45,7 +45,7 @@ def export(
     from posrec.runs.run import load_run
 
     loaded = load_run(run, model, encoding)
-    pairs = parse_pairs(settings or [])
+    pairs = parse_pairs(settings)
     (index_settings,) = split_settings(pairs, faiss_search.IndexSettings())
     if onnx is not None:
         from posrec.recommend.export.onnx_model import CLOSE, export_onnx

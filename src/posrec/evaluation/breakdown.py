@@ -54,8 +54,7 @@ def first_repeats(samples: SessionDataset) -> Tensor:
     never = torch.full((samples.sessions,), samples.longest + 1)
     first = never.scatter_reduce(0, session[repeated], position, "amin")
     every = torch.arange(len(samples))
-    session_of_sample, _ = samples.locate(every)
-    first = first[session_of_sample]
+    first = first[samples.locate(every)[0]]
     return torch.where(first <= samples.clicks_before(every), first, 0)
 
 
@@ -65,8 +64,7 @@ def metrics_by_group(
     """The number of samples, R@20 and M@20 of each group that has any."""
     by_group = {}
     for name, chosen in groups.items():
-        samples = int(chosen.sum())
-        if samples:
+        if samples := int(chosen.sum()):
             metrics = rank_metrics(ranks[chosen])
             shown = {metric: metrics[metric] for metric in ("recall@20", "mrr@20")}
             by_group[name] = {"samples": samples, **shown}

@@ -186,7 +186,8 @@ class ClickThrough:
     def __init__(self, rows: pl.DataFrame, since: date | None = None) -> None:
         signed = rows.filter("signed")
         self.unsigned = len(rows) - len(signed)
-        shown = first_shown(signed)
+        reported = signed.filter(pl.col("event") == "shown").sort("time")
+        shown = reported.unique(IMPRESSION, keep="first", maintain_order=True)
         events = later_events(signed)
         self.unmatched = len(events.join(shown, on=IMPRESSION, how="anti"))
         self.impressions = impressions_of(shown, events)
@@ -227,16 +228,12 @@ class ClickThrough:
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
         """Of every two runs shown at the same time, with a level for all pairs (Bonferroni)."""
-        names = self.answers["name"].unique().sort().to_list()
-        compared = []
-        for pair in combinations(names, 2):
-            answers = shown_together(self.answers, pair)
-            if answers["name"].n_unique() == 2:
-                compared.append((pair, answers))
-        return [
-            difference(answers, measure, *pair, pairs=len(compared))
-            for pair, answers in compared
+        names = self.answers["name"].unique().sort()
+        together = [
+            shown_together(self.answers, pair) for pair in combinations(names, 2)
         ]
+        compared = [answers for answers in together if answers["name"].n_unique() == 2]
+        return [difference(answers, measure, len(compared)) for answers in compared]
 
     def as_json(self, measure: str = "clicks") -> dict[str, Any]:
         days = self.by("day")
@@ -262,12 +259,6 @@ class ClickThrough:
             "without_visitor": self.without_visitor,
             "without_value": self.without_value,
         }
-
-
-def first_shown(rows: pl.DataFrame) -> pl.DataFrame:
-    """An impression counts once, however often it was reported."""
-    shown = rows.filter(pl.col("event") == "shown").sort("time")
-    return shown.unique(IMPRESSION, keep="first", maintain_order=True)
 
 
 def later_events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -356,15 +347,12 @@ def shown_together(answers: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return of_both.filter(together)
 
 
-def difference(
-    answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1
-) -> Difference:
+def difference(answers: pl.DataFrame, measure: str, pairs: int) -> Difference:
     """Of two runs, one of `pairs` pairs. A visitor whom both answered is one independent unit."""
     totals = visitor_totals(answers, "name")
     means = {}
     moved = {}  # the influence of each visitor
-    for name in (first, second):
-        run = totals.filter(pl.col("name") == name)
+    for (name,), run in totals.group_by("name", maintain_order=True):
         sums, counts = columns(run, measure, MEASURES[measure])
         means[name] = float(sums.sum() / counts.sum())
         moved[name] = run.select("visitor", influence=influences(sums, counts))

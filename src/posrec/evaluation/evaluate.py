@@ -93,7 +93,6 @@ def rows_at_once(numbers: int, device: torch.device) -> int:
 
 
 def rows_for(samples: SessionDataset, items: int, max_length: int) -> int:
-    """How many of `samples` to rank at a time."""
     clicks = min(max_length, samples.longest)
     numbers = max(items, FLOATS_OF_A_PAIR * clicks**2)
     return rows_at_once(numbers, samples.items.device)

@@ -71,18 +71,12 @@ class Declaration:
             return f"one of {', '.join(map(str, self.choices))}"
         if math.isfinite(self.between[0]):
             return f"between {self.between[0]} and {self.between[1]}"
-        bounds = {
-            "at least": self.at_least,
-            "above": self.above,
-            "at most": self.at_most,
-            "below": self.below,
-        }
-        finite = [
-            f"{words} {bound}"
-            for words, bound in bounds.items()
-            if math.isfinite(bound)
-        ]
-        return " and ".join(finite)
+        bounds = []
+        for name in ("at_least", "above", "at_most", "below"):
+            bound = getattr(self, name)
+            if math.isfinite(bound):
+                bounds.append(f"{name.replace('_', ' ')} {bound}")
+        return " and ".join(bounds)
 
     def allows(self, value: Any) -> bool:
         if self.choices:
@@ -99,11 +93,11 @@ class Declaration:
     def description(self) -> str:
         """The meaning and the allowed values, in Markdown."""
         names = [f"`{choice}`" for choice in self.choices]
-        if not names:
-            return f"{self.meaning}; {self.allowed}" if self.allowed else self.meaning
-        if all(name in self.meaning for name in names):
+        allowed = f"one of {', '.join(names)}" if names else self.allowed
+        is_explained = names and all(name in self.meaning for name in names)
+        if is_explained or not allowed:
             return self.meaning
-        return f"{self.meaning}; one of {', '.join(names)}"
+        return f"{self.meaning}; {allowed}"
 
 
 def setting(default: T, meaning: str = "", **declared: Any) -> T:
@@ -130,7 +124,6 @@ def setting(default: T, meaning: str = "", **declared: Any) -> T:
 
 
 def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:
-    """Every setting of a config dataclass by name."""
     for declared in fields(config):
         yield declared.name, declared.metadata.get(Declaration, Declaration())
 
@@ -198,7 +191,7 @@ def tuned_settings(config: type) -> dict[str, Range | Choices]:
 
 
 def parse_pairs(
-    pairs: list[str], example: str = "--set encoding=dpe"
+    pairs: list[str] | None, example: str = "--set encoding=dpe"
 ) -> dict[str, Any]:
     """Split options such as `example` at their equals sign.
 
@@ -206,7 +199,7 @@ def parse_pairs(
     {'encoding': 'dpe'}
     """
     settings = {}
-    for pair in pairs:
+    for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not (key and equals):
             option = example.partition(" ")[0]

@@ -42,9 +42,9 @@ def choose_device(name: str) -> "torch.device":
         raise InputError(f"device {name!r} is not known; choose auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
-    if name == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 def computes_on_cpu(name: str) -> bool:
@@ -112,17 +112,15 @@ def affinity() -> set[int]:
 
 def cpu_quota(cgroup: Path = CGROUP) -> float:
     """The CPU time that the control group allows, in cores; infinite if there is no limit."""
-    try:  # version 2
+    with suppress(OSError, ValueError):  # version 2; without a limit it says "max"
         quota, period = (cgroup / "cpu.max").read_text().split()
-        return math.inf if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:  # version 1
-        quota_us = int((cgroup / "cpu/cpu.cfs_quota_us").read_text())
-        period_us = int((cgroup / "cpu/cpu.cfs_period_us").read_text())
-        return quota_us / period_us if quota_us > 0 else math.inf
-    except (OSError, ValueError):
-        return math.inf
+        return int(quota) / int(period)
+    with suppress(OSError, ValueError):  # version 1; without a limit it says -1
+        quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text()
+        period = (cgroup / "cpu/cpu.cfs_period_us").read_text()
+        if int(quota) > 0:
+            return int(quota) / int(period)
+    return math.inf
 
 
 def has_amx() -> bool:

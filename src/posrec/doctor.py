@@ -23,7 +23,6 @@ EXTRAS = {
     "track": "posrec train --track (TensorBoard)",
 }
 GIB = 2**30
-Requirement = tuple[dict[str, str | None], str | None]  # a package, and its extra
 # A requirement of an extra is written faiss-cpu>=1.10; extra == "scale".
 REQUIREMENT = re.compile(r"([\w.-]+)([^;]*)(?:;.*?(?:extra == [\"'](.+)[\"'])?)?")
 
@@ -32,8 +31,7 @@ def diagnose() -> dict[str, Any]:
     """What `posrec doctor --json` prints; sizes are in bytes."""
     import torch
 
-    packages = requirements()
-    required = [package for package, extra in packages if extra is None]
+    required = packages_of(None)
     threads = torch.get_num_threads()
     gpus = []
     for number in range(torch.cuda.device_count()):
@@ -65,30 +63,31 @@ def diagnose() -> dict[str, Any]:
         "gpus": gpus,
         "required": required,
         "extras": [
-            {"name": extra, "gives": gives, "missing": missing_of(extra, packages)}
+            {"name": extra, "gives": gives, "missing": missing(packages_of(extra))}
             for extra, gives in EXTRAS.items()
         ],
         "problems": problems,
     }
 
 
-def missing_of(extra: str, packages: list[Requirement]) -> list[str | None]:
-    of_extra = [package for package, its_extra in packages if its_extra == extra]
-    return [package["name"] for package in of_extra if package["version"] is None]
+def missing(packages: list[dict[str, str | None]]) -> list[str | None]:
+    return [package["name"] for package in packages if package["version"] is None]
 
 
-def requirements() -> list[Requirement]:
-    """The packages that posrec names, with their versions."""
+def packages_of(extra: str | None) -> list[dict[str, str | None]]:
+    """The packages that an extra names, or that posrec always needs, with their versions."""
     try:
         lines = metadata.requires("posrec") or []
     except metadata.PackageNotFoundError:
         return []  # it runs from its source, and what it needs is not known
-    packages: list[Requirement] = []
+    packages = []
     for line in lines:
-        name, versions, extra = REQUIREMENT.fullmatch(line).groups()  # type: ignore[union-attr]
-        version = installed_version(name)
-        package = {"name": name, "version": version, "wanted": versions.strip()}
-        packages.append((package, extra))
+        name, wanted, of_extra = REQUIREMENT.fullmatch(line).groups()  # type: ignore[union-attr]
+        if of_extra == extra:
+            version = installed_version(name)
+            packages.append(
+                {"name": name, "version": version, "wanted": wanted.strip()}
+            )
     return packages
 
 

@@ -154,11 +154,7 @@ class NotebookProgress(Progress):
 
 
 def default_progress() -> Progress:
-    return NotebookProgress() if in_notebook() else Progress()
-
-
-def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
-    if ipython is None:
-        return False
-    return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+    shell = ipython and ipython.get_ipython()
+    in_notebook = type(shell).__name__ == "ZMQInteractiveShell"
+    return NotebookProgress() if in_notebook else Progress()

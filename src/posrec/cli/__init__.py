@@ -3,8 +3,8 @@
 Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted. Heavy modules are imported inside
 the commands that need them."""
 
-import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,17 +21,26 @@ from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
 from posrec.version import __version__
 
 
-def flags_without_type(parameters: list[Any]) -> list[Any]:
+class FlagsWithoutType:
     """Typer 0.29 shows `--json <bool>`, as if a flag took a value; here without the type."""
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-    return parameters
 
-
-class Commands(TyperGroup):
     def get_params(self, *arguments: Any) -> list[Any]:
-        return flags_without_type(super().get_params(*arguments))
+        parameters: list[Any] = super().get_params(*arguments)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class Commands(FlagsWithoutType, TyperGroup):
+    def invoke(self, context: Any) -> Any:
+        """Report Ctrl-C as RunStopped, because Typer would exit without a message."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            if context.invoked_subcommand == "serve":  # it has logged that it stopped
+                raise typer.Exit(130) from None
+            raise RunStopped("interrupted; nothing was left half-written") from None
 
 
 app = typer.Typer(
@@ -66,35 +75,17 @@ def options(
     """Options that come before any command."""
 
 
-class LiteralHelp(TyperCommand):
-    """A command whose help texts are shown as they are written.
-
-    Rich would take the brackets of `posrec[serve]` for markup and leave them out.
-    """
+class LiteralHelp(FlagsWithoutType, TyperCommand):
+    """A command whose help is shown as it is written: a paragraph flows, examples have a line each,
+    and rich does not take the brackets of `posrec[serve]` for markup."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.help = self.help and escape(self.help)
+        paragraphs, example, examples = (self.help or "").partition("Example:")
+        flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", paragraphs)
+        self.help = escape(flowing + example + examples)
         for parameter in self.params:
             parameter.help = parameter.help and escape(parameter.help)  # type: ignore[attr-defined]
-
-    def get_params(self, *arguments: Any) -> list[Any]:
-        return flags_without_type(super().get_params(*arguments))
-
-
-def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
-    """Report Ctrl-C as RunStopped, because Typer would exit without a message."""
-
-    @functools.wraps(command)
-    def wrapped(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except KeyboardInterrupt:
-            if command is serve.serve:  # it has logged that it stopped
-                raise typer.Exit(130) from None
-            raise RunStopped("interrupted; nothing was left half-written") from None
-
-    return wrapped
 
 
 # In the order of `posrec --help`: from the click log to recommendations.
@@ -124,7 +115,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for panel, commands in COMMANDS.items():
     for command in commands:
-        app.command(cls=LiteralHelp, rich_help_panel=panel)(stops_on_interrupt(command))
+        app.command(cls=LiteralHelp, rich_help_panel=panel)(command)
 
 
 def main() -> None:

@@ -1,22 +1,22 @@
 """The commands that make and describe a prepared dataset: prepare, stats."""
 
 from pathlib import Path
-from typing import Any
 
 from typer import Argument, Context, Option
 
-from posrec.cli.options import LOCAL, Address, Dataset, Engine, Json, Threads
+from posrec.cli.options import (
+    LOCAL,
+    Address,
+    Dataset,
+    Engine,
+    Json,
+    Threads,
+    optional,
+    switch,
+)
 from posrec.cli.printing import console, say, show, warn
 from posrec.cli.tables import account_table, counts_line, stats_table
 from posrec.progress import TerminalProgress
-
-
-def optional(help: str) -> Any:
-    return Option(None, help=help)
-
-
-def switch(name: str, help: str) -> Any:
-    return Option(False, name, help=help)
 
 
 def prepare(
@@ -42,9 +42,8 @@ def prepare(
     recipe: str | None = optional(
         "clean (for your own log) or paper (the published preprocessing)."
     ),
-    session_column: list[str] | None = Option(
-        None,
-        help="csv, tsv, jsonl, parquet, recbole: the column of the session id; several together "
+    session_column: list[str] | None = optional(
+        "csv, tsv, jsonl, parquet, recbole: the column of the session id; several together "
         "identify a session. Guessed by default.",
     ),
     user_column: str | None = optional(

@@ -14,9 +14,11 @@ from posrec.cli.options import (
     Json,
     Threads,
     Workers,
+    optional,
+    switch,
 )
 from posrec.cli.printing import console, say, show, warn
-from posrec.cli.tables import best_table, metrics_table
+from posrec.cli.tables import comparison_tables
 from posrec.config import DEFAULT_MODEL, parse_pairs
 from posrec.errors import InputError, RunFailed, plural
 from posrec.progress import TerminalProgress
@@ -24,12 +26,8 @@ from posrec.progress import TerminalProgress
 
 def demo(
     out: Path = Option(Path("posrec-demo"), help="The folder to write into."),
-    epochs: int | None = Option(
-        None, min=1, help="Train for fewer or more than 4 epochs."
-    ),
-    prepare_only: bool = Option(
-        False, "--prepare-only", help="Stop before the training."
-    ),
+    epochs: int | None = optional("Train for fewer or more than 4 epochs.", min=1),
+    prepare_only: bool = switch("--prepare-only", "Stop before the training."),
     threads: Threads = None,
 ) -> None:
     """Run the main job on a small simulated shop that comes with the package; under three minutes
@@ -44,12 +42,10 @@ def demo(
 
 def encodings(
     as_json: Json = False,
-    theory: bool = Option(
-        False, "--theory", help="Check the paper's statements instead."
-    ),
-    plot: Path | None = Option(None, help="Draw the paper's figures into this folder."),
-    run: list[Path] | None = Option(
-        None, help="A trained run; examine and draw its learned table."
+    theory: bool = switch("--theory", "Check the paper's statements instead."),
+    plot: Path | None = optional("Draw the paper's figures into this folder."),
+    run: list[Path] | None = optional(
+        "A trained run; examine and draw its learned table."
     ),
     max_length: int = Option(
         70, min=2, help="Examine sessions of up to this many clicks."
@@ -96,20 +92,18 @@ def encodings(
 
 def compare(
     dataset: Dataset,
-    models: str | None = Option(
-        None,
-        help="To train, with commas between: see posrec models; or my_model.py:SPEC.",
+    models: str | None = optional(
+        "To train, with commas between: see posrec models; or my_model.py:SPEC."
     ),
-    runs: list[Path] | None = Option(None, help="A finished run; can be repeated."),
-    scores: list[str] | None = Option(
-        None,
-        help="name=FILE: another system's scores, Parquet or JSON lines; can be repeated.",
+    runs: list[Path] | None = optional("A finished run; can be repeated."),
+    scores: list[str] | None = optional(
+        "name=FILE: another system's scores, Parquet or JSON lines; can be repeated."
     ),
-    samples: Path | None = Option(
-        None, help="Write the test samples to this .jsonl file, for another system."
+    samples: Path | None = optional(
+        "Write the test samples to this .jsonl file, for another system."
     ),
-    match_ids: bool = Option(
-        False, "--match-ids", help="Runs may have other items: match them by id."
+    match_ids: bool = switch(
+        "--match-ids", "Runs may have other items: match them by id."
     ),
     out: Path = Option(
         Path("comparison"), help="The folder for the runs and the report."
@@ -131,8 +125,8 @@ def compare(
     from posrec.experiments.compare import compare
 
     data = load(dataset)
-    chosen = parse_pairs(settings or [])
-    files = parse_pairs(scores or [], "--scores other=scores.parquet")
+    chosen = parse_pairs(settings)
+    files = parse_pairs(scores, "--scores other=scores.parquet")
     if len(files) < len(scores or []):
         raise InputError("--scores: two files have the same name; give each its own")
     if samples is not None:
@@ -154,11 +148,9 @@ def compare(
             scores=files,
             match_ids=match_ids,
         )
-    shown = result.pairs_with_best()
-    metrics = metrics_table(result.metrics, data.ceiling)
-    console.print(metrics, "", best_table(shown), sep="\n")
+    console.print(comparison_tables(result, data.ceiling))
     report = f"The report is in {out}/report.html"
-    if len(result.pairs) > len(shown):
+    if len(result.pairs) > len(result.pairs_with_best()):
         report += f", with all {len(result.pairs)} comparisons"
     say(f"{result.conclusion()} {report}.")
 
@@ -167,8 +159,8 @@ def reproduce(
     experiment: str = Argument(
         ..., help="overall, encodings, plug-in, anchors, sensitivity, figures or all."
     ),
-    data: list[Path] | None = Option(
-        None, help="A prepared dataset; may be given several times."
+    data: list[Path] | None = optional(
+        "A prepared dataset; may be given several times."
     ),
     out: Path = Option(
         Path("reproduction"), help="The folder for the results and the report."
@@ -176,15 +168,9 @@ def reproduce(
     seeds: int = Option(
         5, min=1, help="For PosRec and its variants; other models get up to 3."
     ),
-    minutes: float | None = Option(
-        None, min=0, help="Start no job after this; 0: report only."
-    ),
-    no_report: bool = Option(
-        False, "--no-report", help="Only run the jobs: no tests, no figures."
-    ),
-    quick: bool = Option(
-        False, "--quick", help="Tiny models on a small simulated shop: a minute."
-    ),
+    minutes: float | None = optional("Start no job after this; 0: report only.", min=0),
+    no_report: bool = switch("--no-report", "Only run the jobs: no tests, no figures."),
+    quick: bool = switch("--quick", "Tiny models on a small simulated shop: a minute."),
     quick_sessions: int = Option(2000, min=100, hidden=True),
     engine: Engine = LOCAL,
     address: Address = None,
@@ -236,10 +222,8 @@ def tune(
     settings: list[str] | None = Option(
         None, "--set", help="key=value: fixed, not searched."
     ),
-    epochs: int | None = Option(
-        None,
-        min=1,
-        help="At most; by default 15, or what the learning rate is planned for.",
+    epochs: int | None = optional(
+        "At most; by default 15, or what the learning rate is planned for.", min=1
     ),
     seed: int = Option(0, help="Of the search and of every trial."),
     engine: Engine = LOCAL,
@@ -258,7 +242,7 @@ def tune(
     from posrec.experiments.tune import train_command, tune
     from posrec.io.executor import executor_of
 
-    fixed = parse_pairs(settings or [])
+    fixed = parse_pairs(settings)
     with (
         executor_of(engine, address, workers) as executor,
         TerminalProgress() as progress,

@@ -1,11 +1,20 @@
 """The arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from posrec.device import use_threads
+
+
+def optional(help: str, **limits: Any) -> Any:
+    return Option(None, help=help, **limits)
+
+
+def switch(name: str, help: str) -> Any:
+    return Option(False, name, help=help)
+
 
 Dataset = Annotated[Path, Argument(help="A prepared dataset.")]
 RunFolder = Annotated[Path, Argument(help="A run folder.")]

@@ -54,12 +54,7 @@ def report(
     posrec report feedback --measure value --since 2026-11-01
     posrec report feedback --by day
     """
-    from posrec.evaluation.click_through import (
-        MEASURES,
-        ClickThrough,
-        per_unit,
-        unusual_days,
-    )
+    from posrec.evaluation.click_through import ClickThrough, per_unit, unusual_days
     from posrec.server.feedback.files import read_feedback
 
     feedback = ClickThrough(read_feedback(folder), since and since.date())
@@ -67,11 +62,7 @@ def report(
         show(feedback.as_json(measure), None, as_json)
         return
     if by == "run":
-        runs = feedback.by("name")
-        fingerprints = feedback.fingerprints()
-        names = [heading(run.group, fingerprints[run.group]) for run in runs]
-        titles = {name: per_unit(name) for name in MEASURES}
-        console.print(runs_table(runs, names, titles))
+        console.print(runs_table(feedback))
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
             if difference.visitors_of_both:
@@ -87,25 +78,25 @@ def report(
         say(note)
 
 
-def runs_table(
-    runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]
-) -> Table:
+def runs_table(feedback: "ClickThrough") -> Table:
     """A column for each run. Rows of what nobody reports are left out."""
-    headings = [Column(name, justify="right") for name in names]
-    table = plain_table("", *headings, padding=(0, 3, 0, 0))
-    reported = [name for name in titles if any(getattr(run, name) for run in runs)]
+    from posrec.evaluation.click_through import MEASURES, per_unit
+
+    runs = feedback.by("name")
+    table = plain_table("", padding=(0, 3, 0, 0))
+    fingerprints = feedback.fingerprints()
+    for run in runs:
+        *before, latest = fingerprints[run.group]
+        note = f" and {len(before)} before" if before else ""
+        table.add_column(f"{run.group}\n{latest}{note}", justify="right")
+    reported = [name for name in MEASURES if any(getattr(run, name) for run in runs)]
     reported = reported or ["clicks"]
     for name in ("visitors", "answers", *reported):
         digits = 2 if name == "value" else 0
         table.add_row(name, *(f"{getattr(run, name):,.{digits}f}" for run in runs))
     for name in reported:
-        table.add_row(titles[name], *(str(run.ratios[name]) for run in runs))
+        table.add_row(per_unit(name), *(str(run.ratios[name]) for run in runs))
     return table
-
-
-def heading(run: str, fingerprints: Sequence[str]) -> str:
-    before = f" and {len(fingerprints) - 1} before" if len(fingerprints) > 1 else ""
-    return f"{run}\n{fingerprints[-1]}{before}"
 
 
 def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:

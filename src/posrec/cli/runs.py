@@ -3,6 +3,7 @@ describes the machine."""
 
 from pathlib import Path
 
+from rich.console import Group
 from typer import Argument, Option
 
 from posrec.cli.options import (
@@ -13,6 +14,8 @@ from posrec.cli.options import (
     ModelOption,
     RunFolder,
     Threads,
+    optional,
+    switch,
 )
 from posrec.cli.printing import console, say, show
 from posrec.cli.tables import (
@@ -50,47 +53,42 @@ def models(
         name: {"default": default, "meaning": without_markdown(description)}
         for name, default, description in (*settings, *training)
     }
-    table = settings_table(f"{model}: {spec.about}", settings, training)
-    show(figures, table, as_json)
+    shown = Group(f"{model}: {spec.about}", "", settings_table("setting", settings))
+    if training:
+        shown = Group(shown, "", settings_table("of training", training))
+    show(figures, shown, as_json)
 
 
 def train(
     dataset: Dataset,
     out: Path = Option(..., help="The run folder to create."),
-    model: str | None = Option(
-        None,
-        help=f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]",
+    model: str | None = optional(
+        f"See posrec models; or my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"
     ),
     start_from: Path | None = Option(
         None,
         "--from",
         help="A run to start from, on the sessions after its own and a few others.",
     ),
-    keep_items: bool = Option(
-        False,
-        "--keep-items",
-        help="Keep the items of that run that the dataset does not have.",
+    keep_items: bool = switch(
+        "--keep-items", "Keep the items of that run that the dataset does not have."
     ),
     settings: list[str] | None = Option(
         None, "--set", help="key=value, e.g. d=64; see posrec models. Can be repeated."
     ),
-    protocol: str | None = Option(
-        None, help="paper (a fixed number of epochs), early-stop or refit."
+    protocol: str | None = optional(
+        "paper (a fixed number of epochs), early-stop or refit."
     ),
-    epochs: int | None = Option(None, help="Passes over the training data."),
-    seed: int | None = Option(None, help="Of weights, shuffling and dropout."),
+    epochs: int | None = optional("Passes over the training data."),
+    seed: int | None = optional("Of weights, shuffling and dropout."),
     device: Device = "auto",
     threads: Threads = None,
-    resume: bool = Option(
-        False, "--resume", help="Continue the run in --out from its checkpoint."
-    ),
+    resume: bool = switch("--resume", "Continue the run in --out from its checkpoint."),
     export: bool = Option(
         True,
         help="Write the export for serving too: ONNX and 8-bit items; see posrec export.",
     ),
-    track: bool = Option(
-        False, "--track", help="Write RUN/tensorboard too; needs posrec[track]."
-    ),
+    track: bool = switch("--track", "Write RUN/tensorboard too; needs posrec[track]."),
 ) -> None:
     """Train a model and evaluate it on the test part, if the dataset has one.
 
@@ -104,7 +102,7 @@ def train(
     from posrec.fitting.fit import fit_together, write_run
     from posrec.fitting.job import FitOptions
 
-    chosen = parse_pairs(settings or [])
+    chosen = parse_pairs(settings)
     named = {"protocol": protocol, "epochs": epochs, "seed": seed}
     chosen |= {name: value for name, value in named.items() if value is not None}
     data = load(dataset)
@@ -137,10 +135,8 @@ def evaluate(
     ),
     model: ModelOption = None,
     encoding: EncodingOption = None,
-    match_ids: bool = Option(
-        False,
-        "--match-ids",
-        help="The dataset has other items: match them by id, write nothing.",
+    match_ids: bool = switch(
+        "--match-ids", "The dataset has other items: match them by id, write nothing."
     ),
     device: Device = "auto",
     threads: Threads = None,

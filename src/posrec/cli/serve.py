@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from posrec.cli.options import (
     Device,
@@ -12,6 +12,8 @@ from posrec.cli.options import (
     Overwrite,
     RunFolder,
     Threads,
+    optional,
+    switch,
 )
 from posrec.cli.printing import say
 from posrec.errors import InputError, not_installed, plural
@@ -19,10 +21,8 @@ from posrec.errors import InputError, not_installed, plural
 
 def export(
     run: RunFolder,
-    onnx: Path | None = Option(None, help="Write the model as this ONNX file."),
-    index: Path | None = Option(
-        None, help="Write its item vectors as this faiss index."
-    ),
+    onnx: Path | None = optional("Write the model as this ONNX file."),
+    index: Path | None = optional("Write its item vectors as this faiss index."),
     settings: list[str] | None = Option(
         None, "--set", help="key=value of the search: index, recall, lists, probes."
     ),
@@ -45,7 +45,7 @@ def export(
     from posrec.runs.run import load_run
 
     loaded = load_run(run, model, encoding)
-    pairs = parse_pairs(settings or [])
+    pairs = parse_pairs(settings)
     (index_settings,) = split_settings(pairs, faiss_search.IndexSettings())
     if onnx is not None:
         from posrec.recommend.export.onnx_model import CLOSE, export_onnx
@@ -87,8 +87,8 @@ def forget(
         ...,
         help="The id of a visitor or a session, as the shop sent it. Can be repeated.",
     ),
-    feedback: Path | None = Option(
-        None, help="A folder that posrec serve --feedback has written."
+    feedback: Path | None = optional(
+        "A folder that posrec serve --feedback has written."
     ),
     session_store: SessionStore = None,
 ) -> None:
@@ -120,6 +120,7 @@ def forget(
 
 
 def serve(
+    context: Context,
     run: list[Path] = Argument(
         ..., help="A run folder; several share the sessions, see --split."
     ),
@@ -135,12 +136,10 @@ def serve(
         envvar="POSREC_API_KEY_FILE",
         help="Refuse requests without the key in this file (or in POSREC_API_KEY).",
     ),
-    tls_certificate: Path | None = Option(
-        None, help="Speak HTTPS with this certificate chain (PEM)."
+    tls_certificate: Path | None = optional(
+        "Speak HTTPS with this certificate chain (PEM)."
     ),
-    tls_key: Path | None = Option(
-        None, help="The private key of the certificate (PEM)."
-    ),
+    tls_key: Path | None = optional("The private key of the certificate (PEM)."),
     session_store: SessionStore = None,
     max_length: int = Option(
         10_000,
@@ -157,32 +156,31 @@ def serve(
         help="How many plain requests' work may wait in a worker; more gets 503.",
         min=1,
     ),
-    allow_origin: list[str] | None = Option(
-        None, help="Allow web pages of this origin (CORS). Can be repeated."
+    allow_origin: list[str] | None = optional(
+        "Allow web pages of this origin (CORS). Can be repeated."
     ),
-    allow_host: list[str] | None = Option(
-        None, help="Answer requests for this host name, or * for all. Can be repeated."
+    allow_host: list[str] | None = optional(
+        "Answer requests for this host name, or * for all. Can be repeated."
     ),
-    deny_file: Path | None = Option(
-        None, help="Never recommend these items: a file of ids; read again on change."
+    deny_file: Path | None = optional(
+        "Never recommend these items: a file of ids; read again on change."
     ),
-    allow_file: Path | None = Option(
-        None, help="Recommend only these items: a file of ids; read again on change."
+    allow_file: Path | None = optional(
+        "Recommend only these items: a file of ids; read again on change."
     ),
-    items: Path | None = Option(
-        None, help="Columns of the items, such as stock; read again on change."
+    items: Path | None = optional(
+        "Columns of the items, such as stock; read again on change."
     ),
-    feedback: Path | None = Option(
-        None,
-        help="Write what POST /v1/feedback receives to Parquet files in this folder.",
+    feedback: Path | None = optional(
+        "Write what POST /v1/feedback receives to Parquet files in this folder."
     ),
-    keep_feedback: str | None = Option(
-        None, help="Delete files of --feedback that are older, such as 90d."
+    keep_feedback: str | None = optional(
+        "Delete files of --feedback that are older, such as 90d."
     ),
-    split: str | None = Option(
-        None, help="The runs' shares of the sessions, such as 90,10; equal by default."
+    split: str | None = optional(
+        "The runs' shares of the sessions, such as 90,10; equal by default."
     ),
-    log_requests: bool = Option(False, "--log-requests", help="Log every request."),
+    log_requests: bool = switch("--log-requests", "Log every request."),
     onnx: bool = Option(
         True, help="Compute with the run's export; --no-onnx with torch."
     ),
@@ -195,6 +193,8 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
+        import msgspec
+
         from posrec.server.content.split import parse_shares
         from posrec.server.serve import serve as run_server
         from posrec.server.settings import ServerSettings, chosen_key, parse_keep
@@ -202,34 +202,17 @@ def serve(
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
-    settings = ServerSettings(
-        runs=tuple(map(str, run)),
-        host=host,
-        port=port,
-        tls_certificate=as_text(tls_certificate),
-        tls_key=as_text(tls_key),
-        workers=workers,
-        device=device,
-        api_key=chosen_key(api_key_file),
-        session_store=session_store,
-        max_length=max_length,
-        max_body=max_body,
-        request_timeout=request_timeout,
-        queue=queue,
-        allow_origin=tuple(allow_origin or ()),
-        allow_host=tuple(allow_host or ()),
-        log_requests=log_requests,
-        onnx=onnx,
-        code=OwnCode(model, encoding),
-        split=parse_shares(split, len(run)),
-        allow_file=as_text(allow_file),
-        deny_file=as_text(deny_file),
-        items_file=as_text(items),
-        feedback=as_text(feedback),
-        keep_feedback=parse_keep(keep_feedback, feedback),
-    )
-    run_server(settings)
-
-
-def as_text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+    # The other options have the names of the server's settings.
+    options = {
+        **context.params,
+        "runs": run,
+        "api_key": chosen_key(api_key_file),
+        "allow_origin": allow_origin or (),
+        "allow_host": allow_host or (),
+        "code": OwnCode(model, encoding),
+        "split": parse_shares(split, len(run)),
+        "items_file": items,
+        "keep_feedback": parse_keep(keep_feedback, feedback),
+    }
+    plain = msgspec.to_builtins(options, enc_hook=str)  # paths become text
+    run_server(msgspec.convert(plain, ServerSettings))

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,9 @@ from posrec.errors import plural
 from posrec.progress import printable
 
 if TYPE_CHECKING:
-    from posrec.experiments.compare import PairedTest
+    from posrec.experiments.compare import ComparisonResult, PairedTest
     from posrec.models.registry import ModelSpec
 
-Described = tuple[str, Any, str]  # a setting: its name, its default, its description
 SHORT = {"recall": "R", "mrr": "M", "coverage": "cov", "popularity": "pop"}
 HEIGHTS = "·▁▂▃▄▅▆▇█"  # the first is for a day without clicks
 SHOWN_DAYS = 730  # the latest; a row for each month
@@ -43,10 +42,8 @@ def counts_line(manifest: dict[str, Any]) -> str:
     for split in ("train", "test"):
         samples = plural(counts[f"{split}_samples"], f"{split} sample")
         sessions = counts[f"{split}_sessions"]
-        if sessions:
-            sizes.append(f"{samples} in {plural(sessions, 'session')}")
-        else:
-            sizes.append(f"no {split} part")
+        part = f"{samples} in {plural(sessions, 'session')}"
+        sizes.append(part if sessions else f"no {split} part")
     items = plural(counts["items"], "item")
     return f"{', '.join(sizes)}; {items}.\nFingerprint {manifest['fingerprint']}."
 
@@ -54,12 +51,11 @@ def counts_line(manifest: dict[str, Any]) -> str:
 def stats_table(figures: dict[str, Any]) -> Table:
     headings = (Column(style="bold"), Column(justify="right"), Column(style="dim"))
     table = plain_table(*headings, show_header=False)
-    table.add_row("clicks", f"{figures['clicks']:,}", "")
+    table.add_row("clicks", f"{figures['clicks']:,}")
     for split in ("train", "test"):
+        samples = f"{figures[f'{split}_samples']:,}"
         sessions = plural(figures[f"{split}_sessions"], "session")
-        table.add_row(
-            f"{split} samples", f"{figures[f'{split}_samples']:,}", f"in {sessions}"
-        )
+        table.add_row(f"{split} samples", samples, f"in {sessions}")
     validation = f"{figures['validation_sessions']:,}"
     table.add_row("validation", validation, "the latest training sessions")
     table.add_row("items", f"{figures['items']:,}", items_note(figures))
@@ -89,11 +85,13 @@ def stats_table(figures: dict[str, Any]) -> Table:
 def items_note(figures: dict[str, Any]) -> str:
     recommendable = figures.get("recommendable_items", figures["train_items"])
     elsewhere = {
-        "in the items file alone": recommendable - figures["train_items"],
-        "in the test part alone": figures["items"] - recommendable,
+        "items file": recommendable - figures["train_items"],
+        "test part": figures["items"] - recommendable,
     }
     notes = [
-        f"{count:,} of them {where}" for where, count in elsewhere.items() if count
+        f"{count:,} of them in the {where} alone"
+        for where, count in elsewhere.items()
+        if count
     ]
     return ", ".join(notes)
 
@@ -123,19 +121,13 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     return table
 
 
-def settings_table(
-    title: str, of_model: list[Described], of_training: list[Described]
-) -> Group:
-    shown: list[str | Table] = [title]
-    for name, settings in (("setting", of_model), ("of training", of_training)):
-        headings = (name, "default", "meaning")
-        table = plain_table(*(Column(heading, overflow="fold") for heading in headings))
-        for key, default, description in settings:
-            meaning = without_markdown(description)
-            table.add_row(Text(key, "bold"), str(default), meaning)
-        if settings:
-            shown += ["", table]
-    return Group(*shown)
+def settings_table(name: str, settings: list[tuple[str, Any, str]]) -> Table:
+    headings = (name, "default", "meaning")
+    table = plain_table(*(Column(heading, overflow="fold") for heading in headings))
+    for key, default, description in settings:
+        meaning = without_markdown(description)
+        table.add_row(Text(key, "bold"), str(default), meaning)
+    return table
 
 
 def without_markdown(text: str) -> str:
@@ -175,7 +167,14 @@ def metrics_table(
     return table
 
 
-def best_table(pairs: "Sequence[PairedTest]") -> Table:
+def comparison_tables(
+    result: "ComparisonResult", ceiling: dict[str, Any] | None
+) -> Group:
+    metrics = metrics_table(result.metrics, ceiling)
+    return Group(metrics, "", best_table(result.pairs_with_best()))
+
+
+def best_table(pairs: "list[PairedTest]") -> Table:
     """The best model of each metric, first in its pairs, against every other one, in percent."""
     # One space between columns, so that the longest name and verdict fit into 80 characters.
     figures = right("difference", "95 % interval", "p")

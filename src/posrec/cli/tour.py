@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.text import Text
 
 from posrec.cli.printing import console, say
-from posrec.cli.tables import account_table, best_table, metrics_table, stats_table
+from posrec.cli.tables import account_table, comparison_tables, stats_table
 from posrec.data.dataset import PreparedDataset
 from posrec.data.stats import stats
 from posrec.demo.shop import make_demo
@@ -79,9 +79,7 @@ def show_models(data: PreparedDataset, out: Path, settings: dict[str, object]) -
         )
     shutil.rmtree(finished, ignore_errors=True)
     unfinished.rename(finished)
-    metrics = metrics_table(result.metrics, data.ceiling)
-    tests = best_table(result.pairs_with_best())
-    console.print(metrics, "", tests, "", sep="\n")
+    console.print(comparison_tables(result, data.ceiling), "", sep="\n")
     say(f"A report with plots and all comparisons is in {finished}/report.html.\n")
 
 

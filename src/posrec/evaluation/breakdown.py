@@ -1,24 +1,17 @@
 """Metrics by length of the session, position of the first repeat and popularity of the target."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 from posrec.data.dataset import SessionDataset
 from posrec.evaluation.metrics import rank_metrics
 
-Bounds = tuple[tuple[int, int | None], ...]
-# Clicks before the target, training clicks of the target, positions of the first repeat.
-LENGTHS: Bounds = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
-POPULARITY: Bounds = (
-    (0, 9),
-    (10, 29),
-    (30, 99),
-    (100, 299),
-    (300, 999),
-    (1000, 2999),
-    (3000, None),
-)
-FIRST_REPEATS: Bounds = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))
+# The lowest value of each group; a group ends before the next begins.
+LENGTHS = (1, 2, 3, 4, 6, 11, 21)  # clicks before the target
+POPULARITY = (0, 10, 30, 100, 300, 1000, 3000)  # training clicks of the target
+FIRST_REPEATS = (2, 3, 4, 6, 11)  # positions
 
 
 def groups_of_samples(
@@ -39,14 +32,13 @@ def groups_of_samples(
     }
 
 
-def groups_of(values: Tensor, bounds: Bounds) -> dict[str, Tensor]:
+def groups_of(values: Tensor, lowest: tuple[int, ...]) -> dict[str, Tensor]:
     groups = {}
-    for low, high in bounds:
-        if high is None:
-            groups[f"{low}+"] = values >= low
-        else:
-            name = str(low) if low == high else f"{low}-{high}"
-            groups[name] = (values >= low) & (values <= high)
+    for low, next_low in pairwise(lowest):
+        high = next_low - 1
+        name = str(low) if low == high else f"{low}-{high}"
+        groups[name] = (values >= low) & (values <= high)
+    groups[f"{lowest[-1]}+"] = values >= lowest[-1]
     return groups
 
 
@@ -62,8 +54,7 @@ def first_repeats(samples: SessionDataset) -> Tensor:
     never = torch.full((samples.sessions,), samples.longest + 1)
     first = never.scatter_reduce(0, session[repeated], position, "amin")
     every = torch.arange(len(samples))
-    session_of_sample, _ = samples.locate(every)
-    first = first[session_of_sample]
+    first = first[samples.locate(every)[0]]
     return torch.where(first <= samples.clicks_before(every), first, 0)
 
 
@@ -73,8 +64,7 @@ def metrics_by_group(
     """The number of samples, R@20 and M@20 of each group that has any."""
     by_group = {}
     for name, chosen in groups.items():
-        samples = int(chosen.sum())
-        if samples:
+        if samples := int(chosen.sum()):
             metrics = rank_metrics(ranks[chosen])
             shown = {metric: metrics[metric] for metric in ("recall@20", "mrr@20")}
             by_group[name] = {"samples": samples, **shown}

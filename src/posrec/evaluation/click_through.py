@@ -35,9 +35,8 @@ MEASURES = {
     "purchases": "visitors",
     "value": "visitors",
 }
-POWER = (
-    0.8416  # normal quantile of 80 %, the chance that the estimated visitors are enough
-)
+# The normal quantile of 80 %, the chance that the estimated visitors are enough.
+POWER = 0.8416
 MOST_TIMES = 1000  # no estimate beyond this many times the visitors so far
 DAYS_BEFORE = 28  # a day is compared with the range of the days before it
 FEWEST_DAYS = 7
@@ -63,8 +62,7 @@ class Ratio:
     def __str__(self) -> str:
         if self.interval is None:
             return short(self.mean)
-        low, high = map(short, self.interval)
-        return f"{short(self.mean)} ({low} to {high})"
+        return f"{short(self.mean)} ({between(*self.interval)})"
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,6 @@ class Difference:
         return self.higher if self.p < LEVEL else None
 
     def sentence(self) -> str:
-        higher_mean = short(self.higher_mean)
-        lower_mean = short(self.lower_mean)
-        figures = f"{higher_mean} {per_unit(self.measure)} against {lower_mean}"
         days = f"on {self.since}"
         if self.since < self.until:
             days = f"from {self.since} to {self.until}"
@@ -118,11 +113,13 @@ class Difference:
                 "It can't be told yet which run is better: "
                 f"no {self.measure} of {evidence} are reported."
             )
+        figures = f"{short(self.higher_mean)} {per_unit(self.measure)}"
+        figures += f" against {short(self.lower_mean)}"
         if self.lower_mean:
             figures += f", {100 * (self.higher_mean / self.lower_mean - 1):+.1f} %"
         if self.interval is not None:
-            low, high = map(short, self.interval)
-            evidence = f"95 % interval of the difference {low} to {high}; {evidence}"
+            interval = f"95 % interval of the difference {between(*self.interval)}"
+            evidence = f"{interval}; {evidence}"
         claim = f"{self.higher} is better than {self.lower}"
         if self.better:
             return f"{claim}: {figures} ({evidence})."
@@ -158,11 +155,9 @@ class UnusualDay:
         if self.rate is None:
             return f"{self.day}: no answers were reported as shown."
         fewer = "fewer" if self.rate.mean < self.low else "more"
-        usual = f"{short(self.low)} to {short(self.high)}"
-        return (
-            f"{self.day}: {fewer} {per_unit(self.measure)}, {self.rate}, "
-            f"than on any of the {self.days} days before ({usual})."
-        )
+        usual = f"any of the {self.days} days before ({between(self.low, self.high)})"
+        rate = f"{fewer} {per_unit(self.measure)}, {self.rate}"
+        return f"{self.day}: {rate}, than on {usual}."
 
 
 def short(number: float) -> str:
@@ -171,6 +166,10 @@ def short(number: float) -> str:
     ('0.0823', '-12', '123,457')
     """
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def between(low: float, high: float) -> str:
+    return f"{short(low)} to {short(high)}"
 
 
 class ClickThrough:
@@ -187,14 +186,14 @@ class ClickThrough:
     def __init__(self, rows: pl.DataFrame, since: date | None = None) -> None:
         signed = rows.filter("signed")
         self.unsigned = len(rows) - len(signed)
-        shown = first_shown(signed)
+        reported = signed.filter(pl.col("event") == "shown").sort("time")
+        shown = reported.unique(IMPRESSION, keep="first", maintain_order=True)
         events = later_events(signed)
         self.unmatched = len(events.join(shown, on=IMPRESSION, how="anti"))
         self.impressions = impressions_of(shown, events)
         if since is not None:
-            self.impressions = self.impressions.filter(
-                pl.col("day") >= since.isoformat()
-            )
+            since_day = pl.col("day") >= since.isoformat()
+            self.impressions = self.impressions.filter(since_day)
         if self.impressions.is_empty():
             raise nothing_shown(since, self.unsigned)
         unknown_visitor = pl.col("visitor") == pl.col("answer")
@@ -204,22 +203,22 @@ class ClickThrough:
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        by_run = self.answers_by("name", "run", "day")
-        return by_run.with_columns(all=pl.lit("all"))
+        return self.answers_by("name", "run", "day")
 
     def answers_by(self, *columns: str) -> pl.DataFrame:
         """A row for each answer and value of the columns."""
         first = pl.col("time", "visitor").first()
-        shown = pl.len().alias("shown")
+        sums = pl.col(*MEASURES).sum()
         by_answer = self.impressions.group_by("answer", *columns, maintain_order=True)
-        return by_answer.agg(first, shown, pl.col(*MEASURES).sum())
+        return by_answer.agg(first, sums, shown=pl.len())
 
     def by(self, column: str) -> list[Group]:
         """By run (`name`), `day`, `rank`, or `explored`: new items that `explore` added."""
         return groups(self.answers_by(column), column)
 
     def total(self) -> Group:
-        return groups(self.answers, "all")[0]
+        everything = self.answers.with_columns(all=pl.lit("all"))
+        return groups(everything, "all")[0]
 
     def fingerprints(self) -> dict[str, list[str]]:
         """Of the runs that were served under a name, the latest last."""
@@ -229,26 +228,22 @@ class ClickThrough:
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
         """Of every two runs shown at the same time, with a level for all pairs (Bonferroni)."""
-        names = self.answers["name"].unique().sort().to_list()
-        compared = []
-        for pair in combinations(names, 2):
-            answers = shown_together(self.answers, pair)
-            if answers["name"].n_unique() == 2:
-                compared.append((pair, answers))
-        return [
-            difference(answers, measure, *pair, pairs=len(compared))
-            for pair, answers in compared
+        names = self.answers["name"].unique().sort()
+        together = [
+            shown_together(self.answers, pair) for pair in combinations(names, 2)
         ]
+        compared = [answers for answers in together if answers["name"].n_unique() == 2]
+        return [difference(answers, measure, len(compared)) for answers in compared]
 
     def as_json(self, measure: str = "clicks") -> dict[str, Any]:
         days = self.by("day")
         fingerprints = self.fingerprints()
         runs = [
-            {**asdict(run), "fingerprints": fingerprints[run.group]}
+            asdict(run) | {"fingerprints": fingerprints[run.group]}
             for run in self.by("name")
         ]
         differences = [
-            {**asdict(pair), "better": pair.better, "sentence": pair.sentence()}
+            asdict(pair) | {"better": pair.better, "sentence": pair.sentence()}
             for pair in self.differences(measure)
         ]
         return {
@@ -266,28 +261,20 @@ class ClickThrough:
         }
 
 
-def first_shown(rows: pl.DataFrame) -> pl.DataFrame:
-    """An impression counts once, however often it was reported."""
-    shown = rows.filter(pl.col("event") == "shown").sort("time")
-    return shown.unique(IMPRESSION, keep="first", maintain_order=True)
-
-
 def later_events(rows: pl.DataFrame) -> pl.DataFrame:
     """What became of each impression: whether it was clicked, put into the cart, bought."""
-    happened = [
-        (pl.col("event") == event).any().alias(name) for event, name in COUNTED.items()
-    ]
-    by_impression = rows.filter(pl.col("event") != "shown").group_by(IMPRESSION)
-    return by_impression.agg(*happened, pl.col("value").max())
+    event = pl.col("event")
+    happened = {name: (event == kind).any() for kind, name in COUNTED.items()}
+    by_impression = rows.filter(event != "shown").group_by(IMPRESSION)
+    return by_impression.agg(**happened, value=pl.col("value").max())
 
 
 def impressions_of(shown: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     shown = shown.drop("value", "event", "signed")
     joined = shown.join(events, on=IMPRESSION, how="left", maintain_order="left")
     began = pl.from_epoch(pl.col("time").first().over("answer"), time_unit="ms")
-    kind = (
-        pl.when("explored").then(pl.lit("new items")).otherwise(pl.lit("other items"))
-    )
+    new = pl.lit("new items")
+    kind = pl.when("explored").then(new).otherwise(pl.lit("other items"))
     return joined.with_columns(
         pl.col(*COUNTED.values()).fill_null(value=False),
         visitor=pl.coalesce("visitor", "session"),
@@ -309,11 +296,8 @@ def nothing_shown(since: date | None, unsigned: int) -> InputError:
 def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
     """A row for each visitor and value of the column `by`, sorted by the latter."""
     by_visitor = answers.group_by(by, "visitor", maintain_order=True)
-    totals = by_visitor.agg(
-        pl.len().alias("answers"),
-        pl.lit(1).alias("visitors"),
-        pl.col("shown", *MEASURES).sum(),
-    )
+    sums = pl.col("shown", *MEASURES).sum()
+    totals = by_visitor.agg(sums, answers=pl.len(), visitors=1)
     return totals.sort(by, maintain_order=True)
 
 
@@ -357,31 +341,25 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
 def shown_together(answers: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """The answers of two runs while both were shown."""
     of_both = answers.filter(pl.col("name").is_in(names))
-    times = of_both.group_by("name").agg(
-        first=pl.col("time").min(), last=pl.col("time").max()
-    )
-    together = pl.col("time").is_between(times["first"].max(), times["last"].min())
+    time = pl.col("time")
+    times = of_both.group_by("name").agg(first=time.min(), last=time.max())
+    together = time.is_between(times["first"].max(), times["last"].min())
     return of_both.filter(together)
 
 
-def difference(
-    answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1
-) -> Difference:
+def difference(answers: pl.DataFrame, measure: str, pairs: int) -> Difference:
     """Of two runs, one of `pairs` pairs. A visitor whom both answered is one independent unit."""
     totals = visitor_totals(answers, "name")
-    runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
-    data = {}
     means = {}
-    for name, run in runs.items():
+    moved = {}  # the influence of each visitor
+    for (name,), run in totals.group_by("name", maintain_order=True):
         sums, counts = columns(run, measure, MEASURES[measure])
-        data[name] = (sums, counts)
         means[name] = float(sums.sum() / counts.sum())
-    lower, higher = sorted(runs, key=means.__getitem__)
-    signed = [
-        runs[name].select("visitor", influence=sign * influences(*data[name]))
-        for name, sign in ((higher, 1), (lower, -1))
-    ]
-    by_visitor = pl.concat(signed).group_by("visitor", maintain_order=True).sum()
+        moved[name] = run.select("visitor", influence=influences(sums, counts))
+    lower, higher = sorted(means, key=means.__getitem__)
+    negated = moved[lower].with_columns(-pl.col("influence"))
+    signed = pl.concat([moved[higher], negated])
+    by_visitor = signed.group_by("visitor", maintain_order=True).sum()
     error = standard_error(*columns(by_visitor, "influence"))
     visitors = len(by_visitor)
     gap = means[higher] - means[lower]

@@ -51,9 +51,8 @@ class Evaluation:
     ranks: Tensor  # [N]
     lengths: Tensor  # [N] clicks before the target
     top: Tensor | None = None  # [N, 20] the best items, or all where there are fewer
-    of_lists: dict[str, float] = field(
-        default_factory=dict
-    )  # beyond accuracy: lists.py
+    # Beyond accuracy: lists.py.
+    of_lists: dict[str, float] = field(default_factory=dict)
     dataset: str = ""  # the fingerprint of the dataset whose test part was ranked
 
     def __repr__(self) -> str:
@@ -66,12 +65,13 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """What metrics.json holds: the metrics, and what must be equal to compare them."""
-        measured_on = {
+        return {
+            **self.metrics,
+            **self.of_lists,
             "samples": len(self.ranks),
             "dataset": self.dataset,
             "ranking": RANKING,
         }
-        return {**self.metrics, **self.of_lists, **measured_on}
 
     def to_frame(self) -> "pl.DataFrame":
         """One row with all metrics and the number of samples."""
@@ -93,7 +93,6 @@ def rows_at_once(numbers: int, device: torch.device) -> int:
 
 
 def rows_for(samples: SessionDataset, items: int, max_length: int) -> int:
-    """How many of `samples` to rank at a time."""
     clicks = min(max_length, samples.longest)
     numbers = max(items, FLOATS_OF_A_PAIR * clicks**2)
     return rows_at_once(numbers, samples.items.device)
@@ -117,13 +116,13 @@ def evaluate(
     rows = rows_for(samples, items, max_length)
     count = len(samples)
     k = min(max(CUTOFFS), items)
-    if rank is not None:
-        ranked = by_prefixes(samples, rows, rank, max_length, k)
-    elif isinstance(model, SessionModel) and model.is_causal:
+    if isinstance(model, SessionModel) and model.is_causal:
         ranked = by_passes(model, samples, rows, max_length, k)
     else:
-        assert model is not None
-        ranked = by_prefixes(samples, rows, plain_ranker(model), max_length, k)
+        if model is not None:
+            rank = plain_ranker(model)
+        assert rank is not None
+        ranked = by_prefixes(samples, rows, rank, max_length, k)
     ranks = torch.empty(count, dtype=torch.int64, device=device)
     top = torch.empty(count, k, dtype=torch.int64, device=device)
     done = 0

@@ -86,13 +86,11 @@ def list_metrics(
 
 def numbered(values: Sequence[Any], size: int) -> Tensor:
     """[size] equal for equal values; an item without a value is a group of its own."""
-    codes: dict[str, int] = {}
-    groups = [-size - 1]  # of the padding, item 0
+    codes: dict[Any, int] = {}
+    groups = [-1]  # of the padding, item 0
     for index, value in enumerate(values):
-        if value is None:
-            groups.append(-1 - index)
-        else:
-            groups.append(codes.setdefault(str(value), len(codes)))
+        key = index if value is None else str(value)
+        groups.append(codes.setdefault(key, len(codes)))
     return torch.tensor(groups[:size])
 
 

@@ -44,9 +44,9 @@ TRAINING = {
     "dropout": 0.1,
     "protocol": "paper",
 }
-LONG_SESSION = [1, 2, 3, 4, 5, 6, 7, 8, 9]
-BATCH = [[3], [5, 5, 5], LONG_SESSION, [7, 8, 7, 8], [37, 1], [2, 30, 2, 11, 30]]
-NEVER_SEEN = (ITEMS + 1, ITEMS + 20, 1_000_000)
+BATCH = [[3], [5, 5, 5], [*range(1, 10)], [7, 8, 7, 8], [37, 1], [2, 30, 2, 11, 30]]
+Check = Callable[[ModelSpec], None]
+CHECKS: list[Check] = []
 
 
 def check_model(spec: ModelSpec) -> None:
@@ -61,14 +61,20 @@ def check_model(spec: ModelSpec) -> None:
     >>> from posrec.models.registry import MODELS
     >>> check_model(MODELS["pop"])
     """
-    for check in CHECKS:
+    for function in CHECKS:
         try:
-            check(spec)
+            function(spec)
         except AssertionError as error:
-            name = f"{spec.model.__name__}: {check.__name__}"
+            name = f"{spec.model.__name__}: {function.__name__}"
             raise AssertionError(f"{name}: {error}") from error
 
 
+def check(function: Check) -> Check:
+    CHECKS.append(function)
+    return function
+
+
+@check
 def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
     model = build(spec)
     if model.items != ITEMS:
@@ -80,6 +86,7 @@ def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
         fail(f"scores have the shape {shape}, not [B, items]")
 
 
+@check
 def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
     """Losses, searches and the ONNX export rely on it."""
     model = build(spec)
@@ -104,6 +111,7 @@ def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
             fail("vectors(batch) and item_vectors() differ")
 
 
+@check
 def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
     """Scores are then log probabilities, and all other items have the order of the products."""
     model = build(spec)
@@ -135,6 +143,7 @@ def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
                 fail(f"the products of the own items of {session} differ")
 
 
+@check
 def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:
     model = build(spec)
     together = scores(model, BATCH)
@@ -143,6 +152,7 @@ def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:
             fail(f"{session} scores differently in a batch")
 
 
+@check
 def padding_changes_no_score(spec: ModelSpec) -> None:
     model = build(spec)
     batch = SessionBatch.of(BATCH)
@@ -155,6 +165,7 @@ def padding_changes_no_score(spec: ModelSpec) -> None:
         fail("a larger `capacity` changed a score")
 
 
+@check
 def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
     generator = torch.Generator().manual_seed(3)
     new_number = torch.randperm(ITEMS, generator=generator) + 1  # of item i + 1
@@ -174,10 +185,12 @@ def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
         fail("scores depend on how items are numbered")
 
 
+@check
 def unknown_items_are_all_alike(spec: ModelSpec) -> None:
     model = build(spec)
     for template in ([None], [1, None], [None, 2], [1, None, 2, None, 3]):
-        sessions = [[item or unknown for item in template] for unknown in NEVER_SEEN]
+        never_seen = (ITEMS + 1, ITEMS + 20, 1_000_000)
+        sessions = [[item or unknown for item in template] for unknown in never_seen]
         first, second, third = scores(model, sessions)
         if not first.isfinite().all():
             fail(f"an unknown item in {template} gives scores that are not finite")
@@ -186,6 +199,7 @@ def unknown_items_are_all_alike(spec: ModelSpec) -> None:
             fail("two unknown items score differently")
 
 
+@check
 def extreme_sessions_score_finitely(spec: ModelSpec) -> None:
     model = build(spec)
     for session in ([4], [4] * 200, [1 + click * 7 % ITEMS for click in range(200)]):
@@ -193,6 +207,7 @@ def extreme_sessions_score_finitely(spec: ModelSpec) -> None:
             fail(f"a session of {len(session)} clicks gives scores that are not finite")
 
 
+@check
 def scoring_changes_nothing(spec: ModelSpec) -> None:
     model = build(spec)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -203,14 +218,32 @@ def scoring_changes_nothing(spec: ModelSpec) -> None:
             fail(f"scoring changed {name}")
 
 
+@check
 def a_step_can_be_captured(spec: ModelSpec) -> None:
     """On a GPU: the CPU reads no value, no shape depends on values, no tensor is on the CPU. A step
     that breaks a rule fails on the device `meta`, whose tensors have shapes but no values."""
     model = build(spec)
-    if isinstance(model, SessionModel):
-        step_without_values(model)
+    if not isinstance(model, SessionModel):
+        return
+    model.train().to("meta")
+    items = torch.zeros(5, 9, dtype=torch.long, device="meta")
+    samples = items.flatten() if model.is_causal else items[:, 0]
+    batch = SessionBatch(
+        items,
+        items[:, 0] + 1,
+        samples + 1,
+        capacity=45,
+        when=samples.double(),
+        every_click=model.is_causal,
+    )
+    encoded = model.batch_vectors(replace(batch, graph=model.build_graph(batch)))
+    losses = losses_of(softmax_loss(ITEMS), encoded, samples + 1)
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    if not (losses.device.type == encoded.table.device.type == "meta"):
+        fail("a tensor left the model's device")
 
 
+@check
 def a_run_comes_back_from_disk_as_it_was(spec: ModelSpec) -> None:
     with tempfile.TemporaryDirectory() as folder:
         built: list[Model] = []
@@ -233,6 +266,7 @@ def a_run_comes_back_from_disk_as_it_was(spec: ModelSpec) -> None:
             fail("the test part is ranked differently")
 
 
+@check
 def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = small_dataset(Path(folder) / "data")
@@ -244,22 +278,6 @@ def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
             fail("two runs with the same seed have different weights")
         if same(weights[0], weights[2]) == spec.is_trained:
             fail("another seed must change the weights of a trained model alone")
-
-
-CHECKS: tuple[Callable[[ModelSpec], None], ...] = (
-    scores_have_a_column_for_each_item,
-    scores_are_products_of_session_and_item_vectors,
-    own_items_are_the_only_other_term,
-    a_session_scores_alone_as_in_a_batch,
-    padding_changes_no_score,
-    the_numbering_of_items_does_not_matter,
-    unknown_items_are_all_alike,
-    extreme_sessions_score_finitely,
-    scoring_changes_nothing,
-    a_step_can_be_captured,
-    a_run_comes_back_from_disk_as_it_was,
-    a_seed_fixes_every_weight,
-)
 
 
 def fail(problem: str) -> NoReturn:
@@ -294,25 +312,6 @@ def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any)
     return fit_run(
         data, spec, out, settings, "cpu", progress=SilentProgress(), export=False
     )
-
-
-def step_without_values(model: SessionModel) -> None:
-    model = model.train().to("meta")
-    items = torch.zeros(5, 9, dtype=torch.long, device="meta")
-    samples = items.flatten() if model.is_causal else items[:, 0]
-    batch = SessionBatch(
-        items,
-        items[:, 0] + 1,
-        samples + 1,
-        capacity=45,
-        when=samples.double(),
-        every_click=model.is_causal,
-    )
-    encoded = model.batch_vectors(replace(batch, graph=model.build_graph(batch)))
-    losses = losses_of(softmax_loss(ITEMS), encoded, samples + 1)
-    losses.sum().backward()  # type: ignore[no-untyped-call]
-    if not (losses.device.type == encoded.table.device.type == "meta"):
-        fail("a tensor left the model's device")
 
 
 @torch.no_grad()

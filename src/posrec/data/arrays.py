@@ -31,7 +31,6 @@ OPTIONAL_ARRAYS = {
 
 
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """A copy in memory: a mapped array changes with its file, or ends in SIGBUS."""
     path = reader.folder / f"{name}.npy"
     array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])

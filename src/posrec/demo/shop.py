@@ -17,19 +17,13 @@ from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
 from posrec.data.vocabulary import Vocabulary
-from posrec.demo.catalogue import (
-    ITEMS,
-    LINES,
-    Numbers,
-    features,
-    item_number,
-    item_table,
-)
+from posrec.demo.catalogue import ITEMS, LINES, SHAPE, item_table
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 
+Numbers = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
 
 SEED = 2021
@@ -56,9 +50,10 @@ class Shop:
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
-        line, _, size = features(last)
-        _, colour, _ = features(first)
-        return item_number(self.related[line], colour[..., None], size[..., None])
+        line, _, size = np.unravel_index(last, SHAPE)
+        _, colour, _ = np.unravel_index(first, SHAPE)
+        features = (self.related[line], colour[..., None], size[..., None])
+        return np.ravel_multi_index(features, SHAPE)
 
 
 def behaviours(clicks: int) -> dict[str, float]:
@@ -92,11 +87,11 @@ def open_shop() -> Shop:
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.
     related = np.stack([random.choice(LINES, 3, replace=False) for _ in range(LINES)])
-    line, colour, size = features(np.arange(ITEMS))
-    other_size = item_number(line, colour, 1 - size)
+    line, colour, size = np.unravel_index(np.arange(ITEMS), SHAPE)
+    other_size = np.ravel_multi_index((line, colour, 1 - size), SHAPE)
     category = line // 6  # of six lines
     sisters = [
-        item_number(category * 6 + (line + step) % 6, colour, size)
+        np.ravel_multi_index((category * 6 + (line + step) % 6, colour, size), SHAPE)
         for step in (1, 2, 3, 4, 5)
     ]
     companions = np.stack([other_size, *sisters], axis=1)

@@ -37,8 +37,6 @@ def write_clicks(
     in_test = items_by_appearance(test)
     appearing = pl.concat([in_training, in_test]).unique(maintain_order=True)
     names = item_names.gather(appearing).cast(pl.String).to_list()
-    numbers = np.zeros(len(item_names), dtype=np.int32)
-    numbers[appearing.to_numpy()] = np.arange(1, len(names) + 1)
     ids = names
     recommendable = None
     if options.all_items and about_items is not None:
@@ -46,13 +44,15 @@ def write_clicks(
         recommended = dict.fromkeys([*names[: len(in_training)], *listed])
         recommendable = len(recommended)
         ids = list(dict.fromkeys([*recommended, *names]))
-        numbers[appearing.to_numpy()] = Vocabulary(ids).indices(names)
+    columns = None if about_items is None else columns_for(ids, about_items)
+    vocabulary = Vocabulary(ids, columns)
+    numbers = np.zeros(len(item_names), dtype=np.int32)
+    numbers[appearing.to_numpy()] = vocabulary.indices(names)
     kinds = options.log_options.target_events
     for name, clicks in (("train", train), ("test", test)):
         for arrays in arrays_of(name, clicks, numbers, kinds):
             writer.append(arrays)
-    columns = None if about_items is None else columns_for(ids, about_items)
-    return Vocabulary(ids, columns), recommendable
+    return vocabulary, recommendable
 
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:
@@ -73,7 +73,7 @@ def arrays_of(
     before = 0
     targets = 0
     for frame in clicks.frames(f"Writing {split} sessions"):
-        starts, _, lengths = steps.session_keys(frame, by_date=False)
+        starts, _, lengths = steps.session_keys(frame)
         arrays: dict[str, npt.NDArray[Any]] = {
             "items": numbers[frame["item"].to_numpy()],
             "offsets": before + np.cumsum(lengths, dtype=np.int64),

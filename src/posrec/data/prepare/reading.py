@@ -71,8 +71,7 @@ class PieceStore(ClickStore):
         clicks = self.take()
         # With a seed, since every task must put a session into the same part.
         part_of_session = pl.col("session").hash(seed=0) % self.parts
-        numbers = clicks.select(part_of_session.cast(pl.UInt32)).to_series()
-        pieces = write_pieces(clicks, numbers, self.folder)
+        pieces = write_pieces(clicks, part_of_session, self.folder)
         for number, path in pieces.items():
             self.files[number].append(path)
         self.buffered = 0

@@ -21,7 +21,7 @@ DAY = 86_400_000
 #   kind        up to `drop_duplicates`, a number for the kind of event
 #   date        from `date_sessions` to the split, the date of the session
 
-Times = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint32]
 
@@ -94,10 +94,8 @@ def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
     same_item = pl.col("item") == pl.col("item").shift()
     repeats = (same_session & same_item).fill_null(False)
     visit = (~repeats).cum_sum()
-    names = [name for name in ("weight", "target") if name in clicks.columns]
-    strongest = [pl.col(name).max().over(visit) for name in names]
-    clicks = clicks.with_columns(*strongest, repeats=repeats)
-    return clicks.filter(~pl.col("repeats")).drop("repeats")
+    strength = pl.selectors.by_name("weight", "target", require_all=False)
+    return clicks.with_columns(strength.max().over(visit)).filter(~repeats)
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
@@ -124,10 +122,8 @@ def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
     return clicks.filter(pl.Series(is_chosen, dtype=pl.Boolean))
 
 
-def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:
+def first_and_last(times: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
     """[sessions] the earliest and the latest time of each session."""
-    if not len(begins):
-        return times[:0], times[:0]
     return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
@@ -139,8 +135,8 @@ def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
 
 
 def session_keys(
-    clicks: pl.DataFrame, by_date: bool
-) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
+    clicks: pl.DataFrame, by_date: bool = False
+) -> tuple[Numbers, npt.NDArray[np.uint64], Codes]:
     """[sessions] the date or the first click, the row of first appearance, and the length."""
     begins, lengths = session_rows(clicks)
     if by_date:
@@ -182,12 +178,12 @@ def split_at_first_click(
     clicks: pl.DataFrame, boundary: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Test on the sessions that began at the boundary or later; none is lost."""
-    keys, _, lengths = session_keys(clicks, by_date=False)
+    keys, _, lengths = session_keys(clicks)
     row = int(lengths[: np.searchsorted(keys, boundary)].sum())
     return clicks[:row], clicks[row:]
 
 
-def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
+def session_rows(clicks: pl.DataFrame) -> tuple[Numbers, Codes]:
     """[sessions] the row of each session's first click, and the number of its clicks."""
     session = clicks["session"].to_numpy()
     is_first = np.ones(len(session), dtype=np.bool_)

@@ -110,15 +110,3 @@ def dataset_writer(folder: Path, overwrite: bool = False) -> Iterator[DatasetWri
         finally:
             for file in writer.files.values():
                 file.file.close()
-
-
-def save_dataset(
-    folder: Path,
-    arrays: Mapping[str, npt.NDArray[Any]],
-    vocabulary: Vocabulary,
-    manifest: Mapping[str, Any],
-    recommendable_items: int | None = None,
-) -> None:
-    with dataset_writer(folder) as writer:
-        writer.append(arrays)
-        writer.finish(vocabulary, manifest, recommendable_items)

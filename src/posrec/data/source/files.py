@@ -137,8 +137,9 @@ def is_data_file(path: Path) -> bool:
 def with_data(files: Sequence[File], name: str) -> list[File]:
     filled = [file for file in without_hidden(files, name) if size_of(file)]
     if not filled:
-        reason = "its files are empty, or begin with _ or ."
-        raise InputError(f"{name} has no data: {reason}")
+        raise InputError(
+            f"{name} has no data: its files are empty, or begin with _ or ."
+        )
     return filled
 
 
@@ -163,11 +164,13 @@ def file_system(url: str) -> Iterator[tuple[Any, str]]:
     except InputError:
         raise
     except FileNotFoundError:
-        advice = "check the bucket and the path"
-        raise InputError(f"{url} does not exist; {advice}") from None
+        raise InputError(
+            f"{url} does not exist; check the bucket and the path"
+        ) from None
     except PermissionError as error:
-        advice = "check the credentials"
-        raise InputError(f"{url} can't be read: {error}; {advice}") from None
+        raise InputError(
+            f"{url} can't be read: {error}; check the credentials"
+        ) from None
     except Exception as error:  # every file system has errors of its own
         raise InputError(f"{url} can't be read: {first_line(error)}") from None
 

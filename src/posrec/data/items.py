@@ -44,8 +44,9 @@ class ItemFile(NamedTuple):
         rows = self.rows
         if id_column != "id" and "id" in rows.columns:
             rows = rows.drop("id")
-            reason = "because it holds other ids"
-            progress.message(f"{file}: column 'id' is left out, {reason}")
+            progress.message(
+                f"{file}: column 'id' is left out, because it holds other ids"
+            )
         rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
         title_column = find_common(rows.columns, TITLE_NAMES)
         if "title" not in rows.columns and title_column not in (None, "id"):
@@ -93,8 +94,9 @@ def read_items(source: Any) -> ItemFile:
             separator = "\t" if kind == "tsv" else ","
             rows = pl.read_csv(data, separator=separator, infer_schema=False)
     except POLARS_ERRORS as error:
-        reason = first_line(error)
-        raise InputError(f"{path} can't be read as {kind}: {reason}") from None
+        raise InputError(
+            f"{path} can't be read as {kind}: {first_line(error)}"
+        ) from None
     return with_ids(path, rows)
 
 

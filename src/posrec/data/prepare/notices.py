@@ -23,7 +23,6 @@ FAR_SHARE = 0.001  # of the clicks, which may be a year from the others unnotice
 
 
 def advice(manifest: dict[str, Any]) -> Iterator[str]:
-    """Advice on a prepared dataset that has few samples."""
     counts = manifest["counts"]
     if counts["train_samples"] < FEW_SAMPLES:
         yield few_samples(manifest)
@@ -55,7 +54,7 @@ def few_samples(manifest: dict[str, Any]) -> str:
 
 
 def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
-    """Warnings about the times of a log, given how many clicks each day has."""
+    """Warnings about the times of a log, given the clicks of each day."""
     today = int(time.time() * 1000) // steps.DAY
     early = [day for day in days if day < YEAR_1990]
     late = [day for day in days if day > today + 1]

@@ -177,7 +177,6 @@ class ClickParts:
             yield part.load()
 
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
-        """Sort sessions by their `date`, or by their first click."""
         clicks = self if self.workplace.in_memory else self.cut_by_time(by_date)
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
 

@@ -77,7 +77,6 @@ class PieceStore(ClickStore):
         self.buffered = 0
 
     def close(self) -> None:
-        """Write what is left, and the ids of the items."""
         if self.buffered:
             self.write()
         self.items.names().alias("item").to_frame().write_ipc(self.folder / ITEMS)
@@ -194,7 +193,6 @@ def read_files(
 def read_by_tasks(
     read: "partial[ReadFiles]", groups: list[list[File]], workplace: Workplace
 ) -> list[ReadFiles]:
-    """Read each group of files in a task of its own."""
     numbered = list(enumerate(groups))
     results: list[ReadFiles] = list(workplace.run(read, numbered, "Reading"))
     # The unit of times is guessed from the first of the whole log; files that begin differently

@@ -106,7 +106,7 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
         clicks = clicks.map(steps.drop_duplicates)
         log.record("events that were sent twice", clicks)
     if (maximum := options.max_session_clicks) is not None:
-        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=maximum))
+        clicks = clicks.map(partial(steps.keep_lengths, maximum=maximum))
         log.record(f"sessions over {maximum:,} clicks", clicks)
     if options.drop_repeats:
         clicks = clicks.map(steps.drop_repeats)

@@ -3,9 +3,11 @@
 `group_sessions` comes first. A frame holds whole sessions, all of a log or one part of it.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
->>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
+>>> keep_lengths(group_sessions(clicks), minimum=2)["item"].to_list()
 ['x', 'z']
 """
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -102,11 +104,9 @@ def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
     return clicks.filter(pl.int_range(pl.len()).reverse().over("session") < maximum)
 
 
-def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    return keep_lengths(clicks, minimum, len(clicks))
-
-
-def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFrame:
+def keep_lengths(
+    clicks: pl.DataFrame, minimum: int = 0, maximum: float = math.inf
+) -> pl.DataFrame:
     _, lengths = session_rows(clicks)
     fits = (lengths >= minimum) & (lengths <= maximum)
     if fits.all():

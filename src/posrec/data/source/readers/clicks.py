@@ -318,9 +318,10 @@ def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
     text = str(values[name])
     shown = text if len(text) <= 80 else f"{text[:80]}..."
     if is_iso(text):
-        reason = "is not a number, unlike the times before it"
-        advice = "write all times in one way"
-        return Broken(f"{shown!r} in column {name!r} {reason}", advice)
+        reason = (
+            f"{shown!r} in column {name!r} is not a number, unlike the times before it"
+        )
+        return Broken(reason, "write all times in one way")
     return Broken(f"{shown!r} in column {name!r} is not a time", NO_TIME)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -85,11 +86,15 @@ def count_rows(frame: pl.LazyFrame) -> int:
 def open_parquet(path: File) -> Iterator[pl.LazyFrame]:
     """A lazy table. A remote file is copied, a compressed one read whole."""
     with local_copy(path) as copy:
-        source = BytesIO(read_whole(copy)) if is_compressed(copy) else copy
-        with parquet_errors(copy):
-            frame = pl.scan_parquet(source, glob=False, hive_partitioning=False)
-            frame.collect_schema()
-        yield frame.with_columns(**folder_columns(path))
+        yield scan_parquet(copy).with_columns(**folder_columns(path))
+
+
+def scan_parquet(path: Path) -> pl.LazyFrame:
+    source = BytesIO(read_whole(path)) if is_compressed(path) else path
+    with parquet_errors(path):
+        frame = pl.scan_parquet(source, glob=False, hive_partitioning=False)
+        frame.collect_schema()
+    return frame
 
 
 def folder_columns(path: File) -> dict[str, pl.Expr]:

@@ -257,7 +257,6 @@ def read_manifest(reader: FolderReader) -> dict[str, Any]:
 
 
 def read_sessions(reader: FolderReader, split: str) -> SessionDataset:
-    """The sessions of "train" or "test", if the arrays fit together."""
     items = torch.from_numpy(read_array(reader, f"{split}_items"))
     offsets = torch.from_numpy(read_array(reader, f"{split}_offsets"))
     times = torch.from_numpy(read_array(reader, f"{split}_times"))

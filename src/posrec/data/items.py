@@ -38,7 +38,7 @@ class ItemFile(NamedTuple):
         def clicked_items(name: str) -> int:
             return int(self.rows[name].cast(pl.String).is_in(items.implode()).sum())
 
-        file = self.path if isinstance(self.path, str) else self.path.name
+        file = getattr(self.path, "name", self.path)
         id_column = max(self.id_columns, key=clicked_items)
         progress.message(f"{file}: column {id_column!r} read as the item id")
         rows = self.rows

@@ -27,8 +27,8 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         )
     splits = (data.train, data.test)
     lengths = torch.cat([split.lengths for split in splits])
-    samples = sum(map(len, splits))
-    average_length = sum(map(sample_clicks, splits)) / max(1, samples)
+    clicks_before = [split.clicks_before(torch.arange(len(split))) for split in splits]
+    sample_lengths = torch.cat(clicks_before) + 1
     item_counts = {"items": len(data.vocabulary), "train_items": data.train_items}
     if data.recommendable_items > data.train_items:
         item_counts["recommendable_items"] = data.recommendable_items
@@ -42,7 +42,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         **item_counts,
         # As the field counts it: the mean over samples, where a prefix of n clicks and its target
         # have length n + 1.
-        "average_length": round(average_length, 4),
+        "average_length": round(float(sample_lengths.double().mean()), 4),
         "average_session_length": round(float(lengths.double().mean()), 4),
         "longest": int(lengths.max()),
         "length_percentiles": percentiles(lengths),
@@ -65,11 +65,6 @@ def clicks_by_day(data: PreparedDataset, lengths: Tensor) -> dict[str, int]:
     clicks = torch.zeros_like(days).scatter_add_(0, session_day, lengths)
     dates = map(str, days.numpy().astype("datetime64[D]"))
     return dict(zip(dates, clicks.tolist(), strict=True))
-
-
-def sample_clicks(sessions: SessionDataset) -> int:
-    """Clicks over all samples: a session of n clicks gives sequences of 2, 3, ..., n."""
-    return int((sessions.clicks_before(torch.arange(len(sessions))) + 1).sum())
 
 
 def percentiles(values: Tensor) -> dict[str, int]:

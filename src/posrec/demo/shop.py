@@ -4,14 +4,13 @@ P(next | session) can be computed exactly. Ranking by P gives the ceiling: E[Rec
 the K largest P and E[MRR@K] the sum of P_(r) / r, averaged over the test samples.
 """
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import torch
 from torch import Tensor
 
@@ -196,20 +195,19 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     items, times = simulate(shop, sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
-    names = [name for name, _, _ in item_table()]
     session = session[order]
     click = click[order]
-    columns = (session, items[session, click], times[session, click])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    clicks = [f"s{number},{names[item]},{time}\n" for number, item, time in rows]
-    folder.mkdir(parents=True, exist_ok=True)
-    header = "session_id,item_id,timestamp\n"
-    write_text(folder / "clicks.csv", header + "".join(clicks))
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("item_id", "title", "category"))
-    writer.writerows(item_table())
-    write_text(folder / "items.csv", table.getvalue())
+    names = ["item_id", "title", "category"]
+    catalogue = pl.DataFrame(item_table(), names, orient="row")
+    log = pl.DataFrame(
+        {
+            "session_id": [f"s{number}" for number in session],
+            "item_id": catalogue["item_id"].gather(items[session, click]),
+            "timestamp": times[session, click],
+        }
+    )
+    write_text(folder / "clicks.csv", log.write_csv())
+    write_text(folder / "items.csv", catalogue.write_csv())
     return folder / "clicks.csv", folder / "items.csv"
 
 

@@ -79,16 +79,11 @@ def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
 
 def days_apart(days: Mapping[int, int], today: int) -> list[int]:
     """Possible days that a year without clicks separates from the days with most clicks."""
-    stretches: list[list[int]] = []
-    previous = None
-    for day in sorted(day for day in days if YEAR_1990 <= day <= today + 1):
-        if previous is None or day - previous > 365:
-            stretches.append([])
-        stretches[-1].append(day)
-        previous = day
+    possible = np.array(sorted(day for day in days if YEAR_1990 <= day <= today + 1))
+    gaps = np.flatnonzero(np.diff(possible) > 365)
+    stretches = [stretch.tolist() for stretch in np.split(possible, gaps + 1)]
     clicks = [sum(days[day] for day in stretch) for stretch in stretches]
-    if stretches:
-        del stretches[clicks.index(max(clicks))]
+    del stretches[clicks.index(max(clicks))]
     return [day for stretch in stretches for day in stretch]
 
 

@@ -73,14 +73,17 @@ def arrays_of(
     before = 0
     targets = 0
     for frame in clicks.frames(f"Writing {split} sessions"):
-        starts, _, lengths = steps.session_keys(frame)
+        begins, lengths = steps.session_rows(frame)
+        starts, _ = steps.first_and_last(frame["time"].to_numpy(), begins)
         arrays: dict[str, npt.NDArray[Any]] = {
             "items": numbers[frame["item"].to_numpy()],
             "offsets": before + np.cumsum(lengths, dtype=np.int64),
             "times": starts,
         }
         if "target" in frame.columns:
-            arrays["targets"] = before + target_clicks(frame)
+            is_target = frame["target"].to_numpy(writable=True)
+            is_target[begins] = False  # nothing comes before a session's first click
+            arrays["targets"] = before + np.flatnonzero(is_target)
             targets += len(arrays["targets"])
         if "weight" in frame.columns and split == "train":
             arrays["weights"] = frame["weight"].to_numpy()
@@ -91,10 +94,3 @@ def arrays_of(
             f"nothing is left to {split} on: no {split} session has {' or '.join(kinds)} "
             "after its first click (--target-events); use a longer log, or another --test-days"
         )
-
-
-def target_clicks(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """[samples] the rows of the target events that are not the first click of a session."""
-    follows = (pl.col("session") == pl.col("session").shift()).fill_null(False)
-    is_target = clicks.select(pl.col("target") & follows).to_series()
-    return is_target.arg_true().to_numpy().astype(np.int64)

@@ -135,9 +135,8 @@ class ClickParts:
 
         return self.change(change, 1, work, measure)[0]
 
-    def split(self, step: Callable[..., Any]) -> "tuple[ClickParts, ClickParts]":
-        train, test = self.change(lambda clicks, _: step(clicks), 2, "Splitting")
-        return train, test
+    def split(self, step: Callable[..., Any]) -> "list[ClickParts]":
+        return self.change(lambda clicks, _: step(clicks), 2, "Splitting")
 
     def change(
         self, change: Change, outputs: int, work: str, measure: Measure | None = None
@@ -164,8 +163,6 @@ class ClickParts:
     def collect(
         self, function: Callable[[pl.DataFrame], Any], work: str = "Counting"
     ) -> list[Any]:
-        """A small result of every part, in order."""
-
         def task(part: Part) -> Any:
             return function(part.load())
 
@@ -176,19 +173,19 @@ class ClickParts:
             self.workplace.progress.update(work, number, len(self.parts))
             yield part.load()
 
-    def sort_sessions(self, by_date: bool = False) -> "ClickParts":
-        clicks = self if self.workplace.in_memory else self.cut_by_time(by_date)
-        return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
+    def sort_sessions(self) -> "ClickParts":
+        clicks = self if self.workplace.in_memory else self.cut_by_time()
+        return clicks.map(steps.sort_sessions, work="Sorting")
 
-    def cut_by_time(self, by_date: bool) -> "ClickParts":
+    def cut_by_time(self) -> "ClickParts":
         """Parts that follow each other in time.
 
         Parts hold sessions by the hash of their id. Each is cut at the same moments, and the pieces
         between two moments become a new part.
         """
-        samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
+        samples = self.collect(sample_sessions, "Sampling")
         moments = choose_moments(np.concatenate(samples), self.workplace.parts)
-        cut = partial(cut_part, moments, by_date, self.workplace.folder)
+        cut = partial(cut_part, moments, self.workplace.folder)
         files: defaultdict[int, list[Path]] = defaultdict(list)
         pieces = self.workplace.run(cut, self.parts, "Cutting")
         for part, pieces_of_part in zip(self.parts, pieces, strict=True):
@@ -224,9 +221,9 @@ def change_part(
     return results, measured
 
 
-def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> Numbers:
+def sample_sessions(clicks: pl.DataFrame) -> Numbers:
     """[samples, 2] the keys of some sessions, in order, and the clicks up to each."""
-    keys, _, lengths = steps.session_keys(clicks, by_date)
+    keys, _, lengths = steps.session_keys(clicks)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
     sampled = min(SAMPLED_SESSIONS, len(order))
@@ -243,12 +240,10 @@ def choose_moments(samples: Numbers, ranges: int) -> Numbers:
     return moments
 
 
-def cut_part(
-    moments: Numbers, by_date: bool, folder: Path, part: Part
-) -> dict[int, Path]:
+def cut_part(moments: Numbers, folder: Path, part: Part) -> dict[int, Path]:
     """The files of a part's sessions from each moment on, up to the next."""
     clicks = part.load()
-    keys, _, lengths = steps.session_keys(clicks, by_date)
+    keys, _, lengths = steps.session_keys(clicks)
     ranges = np.searchsorted(moments, keys, side="right").astype(np.uint32)
     range_of_click = pl.Series(np.repeat(ranges, lengths))
     return write_pieces(clicks, range_of_click, folder)

@@ -69,9 +69,6 @@ def prepare(
             bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support,
             min_length, drop_duplicates, max_session_clicks, drop_repeats, max_length.
 
-    Returns:
-        The prepared dataset, as `posrec.load(out)` opens it.
-
     Example:
         `data = posrec.prepare("clicks.csv", out="shop", user_column="visitor", gap="30m")`
     """
@@ -160,7 +157,6 @@ def open_logs(
 def with_default_gap(
     options: PrepareOptions, read: ReadLogs, progress: Progress
 ) -> PrepareOptions:
-    """The options with a gap, if clicks of users have to be split into sessions."""
     logs = zip(read.logs, read.parsed, strict=True)
     users = [log.name for log, parsed in logs if parsed.by_user]
     if not users or options.recipe_options.gap is not None:

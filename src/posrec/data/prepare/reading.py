@@ -175,7 +175,6 @@ def read_files(
     time_unit: str | None = None,
     progress: Progress | None = None,
 ) -> ReadFiles:
-    """Read a numbered group of files of a log, here or as a task."""
     number, files = group
     name = f"{number:05d}"
     if time_unit is not None:

@@ -62,12 +62,10 @@ class StepLog:
         removed = {f"removed_{name}": before[name] - left[name] for name in left}
         self.steps.append({"step": step, **left, **removed})
         if test is None and not left["clicks"]:
-            clicks_before = plural(before["clicks"], "click")
-            sessions_before = plural(before["sessions"], "session")
             raise InputError(
-                f"nothing is left after the step '{step}' ({clicks_before} in {sessions_before} "
-                "before it); lower --min-support or --min-length, or check that the session column "
-                "is the right one"
+                f"nothing is left after the step '{step}' ({plural(before['clicks'], 'click')} in "
+                f"{plural(before['sessions'], 'session')} before it); lower --min-support or "
+                "--min-length, or check that the session column is the right one"
             )
         for purpose, split in (("train", clicks), ("test", test)):
             if split is not None and not split.clicks.any():
@@ -90,7 +88,7 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     log.record(f"items under {options.min_support} clicks", clicks)
     clicks = clicks.map(options.drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
-    clicks = clicks.sort_sessions(by_date=True)
+    clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
     latest = clicks.parts[-1].load()["date"][-1]
@@ -201,7 +199,6 @@ RECIPES = {"paper": paper, "clean": clean}
 def choose_recipe(
     options: PrepareOptions, logs: Sequence[ClickLog], progress: Progress
 ) -> PrepareOptions:
-    """The options with a recipe, by default the format's own, and its settings."""
     format = logs[0].format
     if len(logs) == 2:
         if not options.keeps_split:

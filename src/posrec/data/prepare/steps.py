@@ -111,7 +111,7 @@ def keep_lengths(
     fits = (lengths >= minimum) & (lengths <= maximum)
     if fits.all():
         return clicks
-    return clicks.filter(pl.Series(np.repeat(fits, lengths), dtype=pl.Boolean))
+    return clicks.filter(pl.Series(np.repeat(fits, lengths)))
 
 
 def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
@@ -119,7 +119,7 @@ def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
     if chosen.all():
         return clicks
     is_chosen = chosen[clicks["item"].to_numpy()]
-    return clicks.filter(pl.Series(is_chosen, dtype=pl.Boolean))
+    return clicks.filter(pl.Series(is_chosen))
 
 
 def first_and_last(times: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
@@ -135,11 +135,11 @@ def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
 
 
 def session_keys(
-    clicks: pl.DataFrame, by_date: bool = False
+    clicks: pl.DataFrame,
 ) -> tuple[Numbers, npt.NDArray[np.uint64], Codes]:
-    """[sessions] the date or the first click, the row of first appearance, and the length."""
+    """[sessions] the date or else the first click, the row of first appearance, and the length."""
     begins, lengths = session_rows(clicks)
-    if by_date:
+    if "date" in clicks.columns:
         keys = clicks["date"].to_numpy()[begins]
     else:
         keys, _ = first_and_last(clicks["time"].to_numpy(), begins)
@@ -150,9 +150,9 @@ def session_keys(
     return keys, rows, lengths
 
 
-def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
-    """By `date` or by first click; ties by first appearance."""
-    keys, first_appearance, lengths = session_keys(clicks, by_date)
+def sort_sessions(clicks: pl.DataFrame) -> pl.DataFrame:
+    """By `date`, or else by first click; ties by first appearance."""
+    keys, first_appearance, lengths = session_keys(clicks)
     order = np.lexsort((first_appearance, keys))
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths = lengths[order]
@@ -198,10 +198,10 @@ def keep_latest_samples(clicks: pl.DataFrame, count: int) -> pl.DataFrame:
     A session's samples are listed longest prefix first. If the kept ones begin inside a session,
     its longer prefixes are dropped, and so its last clicks.
     """
-    lengths = session_rows(clicks)[1].astype(np.int64)
-    samples = lengths - 1
+    begins, lengths = session_rows(clicks)
+    samples = lengths.astype(np.int64) - 1
     later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
     samples_left = np.clip(count - later, 0, samples)
     clicks_left = np.where(samples_left > 0, samples_left + 1, 0)
-    position = np.arange(len(clicks)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    position = np.arange(len(clicks)) - np.repeat(begins, lengths)
     return clicks.filter(pl.Series(position < np.repeat(clicks_left, lengths)))

@@ -14,15 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any
 
 from fsspec.compression import compr
 from fsspec.core import url_to_fs
 
 from posrec.errors import InputError, first_line
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 STANDARD_INPUT = "-"
 BUFFER_BYTES = 1 << 20
@@ -63,8 +60,7 @@ class RemoteFile:
     def open(self, mode: str = "rb") -> IO[bytes]:
         with file_system(self.url) as (system, path):
             # fsspec's own files have no `readline` of a limited length.
-            buffered = io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
-            return cast(IO[bytes], buffered)
+            return io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
 
 
 File = Path | RemoteFile
@@ -215,7 +211,7 @@ class BoundedStream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         try:
             content = self.stream.read(len(view))

@@ -100,7 +100,7 @@ def id_fault(value: object) -> str | None:
     """What is wrong with an id, for a message; None if nothing is."""
     if value is None or value == "":
         return "is missing"
-    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
+    if NEGATIVE.fullmatch(str(value)):
         return f"is {value}, and an id can't be negative"
     return None
 

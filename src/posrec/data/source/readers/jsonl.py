@@ -158,7 +158,6 @@ def value_at(event: Any, path: FieldPath) -> Any:
 
 
 def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
-    """Clicks alone are read unless --events asks for others."""
     collector.events.column = OttoLines.columns.event
     for block in blocks(files, collector.progress):
         add_block(block, OttoLines(), collector)

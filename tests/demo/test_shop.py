@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from posrec.data.dataset import PreparedDataset, SessionDataset, collate
-from posrec.demo.catalogue import ITEMS, features, item_number, item_table
+from posrec.demo.catalogue import ITEMS, item_table
 from posrec.demo.shop import (
     LONGEST,
     Shop,
@@ -64,12 +64,17 @@ def test_the_same_shop_every_time(tmp_path: Path) -> None:
     assert first_log == (tmp_path / "second" / "clicks.csv").read_bytes()
 
 
+def features(item: int) -> tuple[int, int, int]:
+    """Its line, colour and size; each line has three colours, each colour two sizes."""
+    return item // 6, item // 2 % 3, item % 2
+
+
 def slow_chances(shop: Shop, session: list[int]) -> dict[int, float]:
     """The process as `behaviours` describes it, for one session of catalogue numbers."""
     chances = defaultdict[int, float](float)
     clicks = len(session)
-    line, colour, size = features(np.array(session[0]))
-    last_line, _, last_size = features(np.array(session[-1]))
+    line, colour, size = features(session[0])
+    last_line, _, last_size = features(session[-1])
     intention = 0.40 * 0.8 ** (clicks - 1)
     back = 0.15 if clicks > 1 else 0.0
     wander = 0.15
@@ -85,7 +90,7 @@ def slow_chances(shop: Shop, session: list[int]) -> dict[int, float]:
         chances[item] += intention * float(weight)
     related_lines = shop.related[last_line].tolist()
     for related, weight in zip(related_lines, (0.5, 0.3, 0.2), strict=True):
-        chances[item_number(related, colour, last_size)] += drift * weight
+        chances[6 * related + 2 * colour + last_size] += drift * weight
     if clicks > 1:
         weights = [2] + [1] * (clicks - 2)
         for item, weight in zip(session[:-1], weights, strict=True):

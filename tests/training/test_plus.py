@@ -146,7 +146,7 @@ def test_a_sample_knows_when_its_target_was_clicked(small: PreparedDataset) -> N
     ids = torch.arange(len(samples))
     targets = collate(samples, ids, 10).targets
     assert targets is not None
-    moments = samples.moments(ids)
+    moments = samples.moment_of(samples.locate(ids)[1])
     clicks = (moments * samples.clicks).round().long()
     assert torch.equal(samples.items[samples.offsets[0] + clicks].long(), targets)
     assert bool((moments.diff() > 0).all())

@@ -28,13 +28,13 @@ OPTIONAL_ARRAYS = {
     "train_targets": np.int64,
     "test_targets": np.int64,
 }
+ALL_ARRAYS = {**ARRAYS, **OPTIONAL_ARRAYS}
 
 
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """A copy in memory: a mapped array changes with its file, or ends in SIGBUS."""
     path = reader.folder / f"{name}.npy"
     array = reader.array(path.name)
-    expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
+    expected = np.dtype(ALL_ARRAYS[name])
     if array.dtype != expected or array.ndim != 1:
         raise InputError(
             f"{path} holds {array.dtype}, not {expected}; prepare the dataset again"

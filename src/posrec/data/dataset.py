@@ -95,10 +95,6 @@ class SessionDataset:
         session, _ = self.locate(torch.arange(len(self), device=self.times.device))
         return self.times[session] > time
 
-    def moments(self, sample_ids: Tensor) -> Tensor:
-        """[B] the share of all clicks that came before each sample's target."""
-        return self.moment_of(self.locate(sample_ids)[1])
-
     def moment_of(self, click: Tensor) -> Tensor:
         """[B] the share of all clicks that came before each of these."""
         return (click - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
@@ -261,7 +257,6 @@ def read_manifest(reader: FolderReader) -> dict[str, Any]:
 
 
 def read_sessions(reader: FolderReader, split: str) -> SessionDataset:
-    """The sessions of "train" or "test", if the arrays fit together."""
     items = torch.from_numpy(read_array(reader, f"{split}_items"))
     offsets = torch.from_numpy(read_array(reader, f"{split}_offsets"))
     times = torch.from_numpy(read_array(reader, f"{split}_times"))

@@ -38,14 +38,15 @@ class ItemFile(NamedTuple):
         def clicked_items(name: str) -> int:
             return int(self.rows[name].cast(pl.String).is_in(items.implode()).sum())
 
-        file = self.path if isinstance(self.path, str) else self.path.name
+        file = getattr(self.path, "name", self.path)
         id_column = max(self.id_columns, key=clicked_items)
         progress.message(f"{file}: column {id_column!r} read as the item id")
         rows = self.rows
         if id_column != "id" and "id" in rows.columns:
             rows = rows.drop("id")
-            reason = "because it holds other ids"
-            progress.message(f"{file}: column 'id' is left out, {reason}")
+            progress.message(
+                f"{file}: column 'id' is left out, because it holds other ids"
+            )
         rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
         title_column = find_common(rows.columns, TITLE_NAMES)
         if "title" not in rows.columns and title_column not in (None, "id"):
@@ -93,8 +94,9 @@ def read_items(source: Any) -> ItemFile:
             separator = "\t" if kind == "tsv" else ","
             rows = pl.read_csv(data, separator=separator, infer_schema=False)
     except POLARS_ERRORS as error:
-        reason = first_line(error)
-        raise InputError(f"{path} can't be read as {kind}: {reason}") from None
+        raise InputError(
+            f"{path} can't be read as {kind}: {first_line(error)}"
+        ) from None
     return with_ids(path, rows)
 
 

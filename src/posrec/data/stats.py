@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,10 +11,10 @@ from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 
 LENGTH_BINS = ("2", "3", "4", "5", "6-7", "8-10", "11-15", "16-20", "21-50", "51+")
-BIN_STARTS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)
+BIN_STARTS = torch.tensor([2, 3, 4, 5, 6, 8, 11, 16, 21, 51])
 TOP_SHARES = (0.01, 0.1, 0.2, 0.5)
 DAY = 86_400_000  # milliseconds
-PERCENTILES = {"50": 0.5, "90": 0.9, "99": 0.99}
+PERCENTILES = (50, 90, 99)
 
 
 def stats(data: PreparedDataset) -> dict[str, Any]:
@@ -26,8 +27,8 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         )
     splits = (data.train, data.test)
     lengths = torch.cat([split.lengths for split in splits])
-    samples = sum(map(len, splits))
-    average_length = sum(map(sample_clicks, splits)) / max(1, samples)
+    clicks_before = [split.clicks_before(torch.arange(len(split))) for split in splits]
+    sample_lengths = torch.cat(clicks_before) + 1
     item_counts = {"items": len(data.vocabulary), "train_items": data.train_items}
     if data.recommendable_items > data.train_items:
         item_counts["recommendable_items"] = data.recommendable_items
@@ -41,25 +42,24 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         **item_counts,
         # As the field counts it: the mean over samples, where a prefix of n clicks and its target
         # have length n + 1.
-        "average_length": round(average_length, 4),
+        "average_length": round(float(sample_lengths.double().mean()), 4),
         "average_session_length": round(float(lengths.double().mean()), 4),
         "longest": int(lengths.max()),
         "length_percentiles": percentiles(lengths),
         "length_histogram": length_histogram(lengths),
         "repeating_sessions": sum(map(repeating_sessions, splits)),
         "popularity": popularity(data.train, data.train_items),
-        "clicks_by_day": clicks_by_day(data),
+        "clicks_by_day": clicks_by_day(data, lengths),
         "warnings": data.manifest.get("warnings", []),
         "fingerprint": content,
     }
 
 
-def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
+def clicks_by_day(data: PreparedDataset, lengths: Tensor) -> dict[str, int]:
     """The clicks of sessions that began on each day (UTC); none if the log had no times."""
     if data.trained_until is None:
         return {}
     times = torch.cat([data.train.times, data.test.times])
-    lengths = torch.cat([data.train.lengths, data.test.lengths])
     day = times.div(DAY, rounding_mode="floor")
     days, session_day = torch.unique(day, return_inverse=True)
     clicks = torch.zeros_like(days).scatter_add_(0, session_day, lengths)
@@ -67,21 +67,13 @@ def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
     return dict(zip(dates, clicks.tolist(), strict=True))
 
 
-def sample_clicks(sessions: SessionDataset) -> int:
-    """Clicks over all samples: a session of n clicks gives sequences of 2, 3, ..., n."""
-    if sessions.targets is not None:
-        return int((sessions.clicks_before(torch.arange(len(sessions))) + 1).sum())
-    return int((sessions.lengths * (sessions.lengths + 1) // 2 - 1).sum())
-
-
 def percentiles(values: Tensor) -> dict[str, int]:
-    ordered = values.sort().values.tolist()
-    last = len(ordered) - 1
-    return {name: ordered[int(share * last)] for name, share in PERCENTILES.items()}
+    ranked = np.percentile(values.numpy(), PERCENTILES, method="lower")
+    return dict(zip(map(str, PERCENTILES), ranked.tolist(), strict=True))
 
 
 def length_histogram(lengths: Tensor) -> dict[str, int]:
-    bins = torch.bucketize(lengths, torch.tensor(BIN_STARTS), right=True)
+    bins = torch.bucketize(lengths, BIN_STARTS, right=True)
     counts = torch.bincount(bins, minlength=len(BIN_STARTS) + 1)[1:]
     return dict(zip(LENGTH_BINS, counts.tolist(), strict=True))
 

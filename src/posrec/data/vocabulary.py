@@ -27,8 +27,9 @@ class Vocabulary:
         self.columns = {name: list(values) for name, values in (columns or {}).items()}
         for name, values in self.columns.items():
             if len(values) != len(self.ids):
-                counts = f"{len(values)} values for {len(self.ids)} items"
-                raise ValueError(f"column {name!r} has {counts}")
+                raise ValueError(
+                    f"column {name!r} has {len(values)} values for {len(self.ids)} items"
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -86,8 +87,9 @@ class Vocabulary:
             ) from None
         for number, item in enumerate(vocabulary.ids, start=1):
             if type(item) is not str:
-                fault = f"the id of item {number} is {item!r}, not a text"
-                raise InputError(f"{path}: {fault}; {advice}")
+                raise InputError(
+                    f"{path}: the id of item {number} is {item!r}, not a text; {advice}"
+                )
         for number, item in enumerate(vocabulary.ids, start=1):
             if vocabulary.index(item) != number:
                 raise InputError(f"{path}: the id {item!r} occurs twice; {advice}")

@@ -1,9 +1,7 @@
 """The catalogue of the demo shop: outdoor gear in 20 categories, 120 product lines, 720 items."""
 
+import math
 from functools import cache
-
-import numpy as np
-import numpy.typing as npt
 
 COLOURS = {"blue": "BLU", "black": "BLK", "red": "RED"}
 # A code, a category and its two sizes; below them its six product lines, on two rows.
@@ -70,22 +68,9 @@ CLI | Climbing | single | pair
   Sling | Chalk Bag | Climbing Skin
 """
 
-Numbers = npt.NDArray[np.int64]
-SIZES = 2
 LINES = 120
-ITEMS = LINES * len(COLOURS) * SIZES
-
-
-def item_number(line: Numbers, colour: Numbers, size: Numbers) -> Numbers:
-    """0 ... ITEMS - 1, laid out line by line, then colour by colour."""
-    return (line * len(COLOURS) + colour) * SIZES + size
-
-
-def features(item: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """(line, colour, size) of items."""
-    line_and_colour = item // SIZES
-    line = line_and_colour // len(COLOURS)
-    return line, line_and_colour % len(COLOURS), item % SIZES
+SHAPE = (LINES, len(COLOURS), 2)  # lines, colours and sizes, as the items are numbered
+ITEMS = math.prod(SHAPE)
 
 
 @cache

@@ -4,32 +4,25 @@ P(next | session) can be computed exactly. Ranking by P gives the ceiling: E[Rec
 the K largest P and E[MRR@K] the sum of P_(r) / r, averaged over the test samples.
 """
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import torch
 from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
 from posrec.data.vocabulary import Vocabulary
-from posrec.demo.catalogue import (
-    ITEMS,
-    LINES,
-    Numbers,
-    features,
-    item_number,
-    item_table,
-)
+from posrec.demo.catalogue import ITEMS, LINES, SHAPE, item_table
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 
+Numbers = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
 
 SEED = 2021
@@ -56,9 +49,10 @@ class Shop:
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
-        line, _, size = features(last)
-        _, colour, _ = features(first)
-        return item_number(self.related[line], colour[..., None], size[..., None])
+        line, _, size = np.unravel_index(last, SHAPE)
+        _, colour, _ = np.unravel_index(first, SHAPE)
+        features = (self.related[line], colour[..., None], size[..., None])
+        return np.ravel_multi_index(features, SHAPE)
 
 
 def behaviours(clicks: int) -> dict[str, float]:
@@ -92,11 +86,11 @@ def open_shop() -> Shop:
     random.shuffle(popularity)
     # Drawn from all categories, so that sessions drift through the shop.
     related = np.stack([random.choice(LINES, 3, replace=False) for _ in range(LINES)])
-    line, colour, size = features(np.arange(ITEMS))
-    other_size = item_number(line, colour, 1 - size)
+    line, colour, size = np.unravel_index(np.arange(ITEMS), SHAPE)
+    other_size = np.ravel_multi_index((line, colour, 1 - size), SHAPE)
     category = line // 6  # of six lines
     sisters = [
-        item_number(category * 6 + (line + step) % 6, colour, size)
+        np.ravel_multi_index((category * 6 + (line + step) % 6, colour, size), SHAPE)
         for step in (1, 2, 3, 4, 5)
     ]
     companions = np.stack([other_size, *sisters], axis=1)
@@ -201,20 +195,19 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     items, times = simulate(shop, sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
-    names = [name for name, _, _ in item_table()]
     session = session[order]
     click = click[order]
-    columns = (session, items[session, click], times[session, click])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    clicks = [f"s{number},{names[item]},{time}\n" for number, item, time in rows]
-    folder.mkdir(parents=True, exist_ok=True)
-    header = "session_id,item_id,timestamp\n"
-    write_text(folder / "clicks.csv", header + "".join(clicks))
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("item_id", "title", "category"))
-    writer.writerows(item_table())
-    write_text(folder / "items.csv", table.getvalue())
+    names = ["item_id", "title", "category"]
+    catalogue = pl.DataFrame(item_table(), names, orient="row")
+    log = pl.DataFrame(
+        {
+            "session_id": [f"s{number}" for number in session],
+            "item_id": catalogue["item_id"].gather(items[session, click]),
+            "timestamp": times[session, click],
+        }
+    )
+    write_text(folder / "clicks.csv", log.write_csv())
+    write_text(folder / "items.csv", catalogue.write_csv())
     return folder / "clicks.csv", folder / "items.csv"
 
 

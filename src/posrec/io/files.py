@@ -120,9 +120,13 @@ def no_permission(path: Path, error: OSError) -> InputError:
     )
 
 
-def write_text(path: Path, text: str) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     with whole_file(path, overwrite=True) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -145,10 +149,9 @@ def parse_json(content: bytes, path: Path) -> Any:
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
     """As `np.save`, which would hide the reason when the disk is full."""
-    header = np.lib.format.header_data_from_array_1_0(array)
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write(np.ascontiguousarray(array).data)
+    content = BytesIO()
+    np.save(content, array)
+    write_bytes(path, content.getvalue())
 
 
 def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
@@ -170,9 +173,7 @@ def save_tensors(
     from safetensors.torch import save
 
     # The library's save_file would replace the unfinished file, which is locked.
-    content = save(separate(tensors), {"about": json.dumps(about)})
-    with whole_file(path, overwrite=True) as unfinished:
-        unfinished.write_bytes(content)
+    write_bytes(path, save(separate(tensors), {"about": json.dumps(about)}))
 
 
 def separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

@@ -94,7 +94,6 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def restore(replaced: Path, path: Path) -> None:
-    """Give a folder its name back if the writer of a new one was killed."""
     with locked(path.parent):
         if path.exists() or path.is_symlink():
             remove(replaced)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
-from posrec.data.prepare.writer import save_dataset
+from posrec.data.prepare.writer import dataset_writer
 from posrec.data.vocabulary import Vocabulary
 
 
@@ -59,5 +59,7 @@ def write_dataset(
         arrays[f"{split}_times"] = start + np.arange(len(sessions))
         start += len(sessions)
     manifest = {"schema": SCHEMA, "steps": []}
-    save_dataset(folder, arrays, Vocabulary(list(numbers)), manifest)
+    with dataset_writer(folder) as writer:
+        writer.append(arrays)
+        writer.finish(Vocabulary(list(numbers)), manifest)
     return load(folder)

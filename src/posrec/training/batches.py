@@ -73,7 +73,8 @@ class SampleBatches:
         ids = self.filled(batches).flatten()
         size = batches.shape[1]
         sessions = collate(self.samples, ids, width)
-        moments = self.samples.moments(ids)
+        _, target = self.samples.locate(ids)
+        moments = self.samples.moment_of(target)
         sessions = replace(sessions, when=moments, capacity=capacity)
         sessions = replace(sessions, graph=self.build_graph(sessions))
         steps = [

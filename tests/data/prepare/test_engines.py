@@ -208,6 +208,6 @@ def test_files_of_parts_are_removed_as_they_are_used_up(tmp_path: Path) -> None:
     parts = [InMemory(table.filter(part_of_session == number)) for number in range(3)]
     clicks = ClickParts(Workplace(tmp_path, 3), 10, parts)
     clicks = clicks.map(steps.group_sessions).sort_sessions()
-    clicks = clicks.map(partial(steps.drop_short_sessions, minimum=1))
+    clicks = clicks.map(partial(steps.keep_lengths, minimum=1))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == len(clicks.parts)

@@ -22,9 +22,8 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BYTES_PER_CLICK = 100  # at the peak, while the clicks of a part are grouped and sorted
 MIN_MEMORY = 512 * 10**6  # Python and its libraries take half of it
 TASK_MEMORY = 4 * 10**9  # of a Ray task, unless --memory says otherwise
-MEMORY_PER_PART = (
-    5  # times that of its clicks, for Python, the items and the block being read
-)
+# Times that of its clicks, for Python, the items and the block being read.
+MEMORY_PER_PART = 5
 MIN_PARTS = 4
 MAX_PARTS = 2000
 MAX_BUFFERED_CLICKS = 4_000_000  # that are written to files together, at most

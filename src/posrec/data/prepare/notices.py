@@ -23,7 +23,6 @@ FAR_SHARE = 0.001  # of the clicks, which may be a year from the others unnotice
 
 
 def advice(manifest: dict[str, Any]) -> Iterator[str]:
-    """Advice on a prepared dataset that has few samples."""
     counts = manifest["counts"]
     if counts["train_samples"] < FEW_SAMPLES:
         yield few_samples(manifest)
@@ -55,7 +54,7 @@ def few_samples(manifest: dict[str, Any]) -> str:
 
 
 def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
-    """Warnings about the times of a log, given how many clicks each day has."""
+    """Warnings about the times of a log, given the clicks of each day."""
     today = int(time.time() * 1000) // steps.DAY
     early = [day for day in days if day < YEAR_1990]
     late = [day for day in days if day > today + 1]
@@ -80,16 +79,11 @@ def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
 
 def days_apart(days: Mapping[int, int], today: int) -> list[int]:
     """Possible days that a year without clicks separates from the days with most clicks."""
-    stretches: list[list[int]] = []
-    previous = None
-    for day in sorted(day for day in days if YEAR_1990 <= day <= today + 1):
-        if previous is None or day - previous > 365:
-            stretches.append([])
-        stretches[-1].append(day)
-        previous = day
+    possible = np.array(sorted(day for day in days if YEAR_1990 <= day <= today + 1))
+    gaps = np.flatnonzero(np.diff(possible) > 365)
+    stretches = [stretch.tolist() for stretch in np.split(possible, gaps + 1)]
     clicks = [sum(days[day] for day in stretch) for stretch in stretches]
-    if stretches:
-        del stretches[clicks.index(max(clicks))]
+    del stretches[clicks.index(max(clicks))]
     return [day for stretch in stretches for day in stretch]
 
 

@@ -37,8 +37,6 @@ def write_clicks(
     in_test = items_by_appearance(test)
     appearing = pl.concat([in_training, in_test]).unique(maintain_order=True)
     names = item_names.gather(appearing).cast(pl.String).to_list()
-    numbers = np.zeros(len(item_names), dtype=np.int32)
-    numbers[appearing.to_numpy()] = np.arange(1, len(names) + 1)
     ids = names
     recommendable = None
     if options.all_items and about_items is not None:
@@ -46,13 +44,15 @@ def write_clicks(
         recommended = dict.fromkeys([*names[: len(in_training)], *listed])
         recommendable = len(recommended)
         ids = list(dict.fromkeys([*recommended, *names]))
-        numbers[appearing.to_numpy()] = Vocabulary(ids).indices(names)
+    columns = None if about_items is None else columns_for(ids, about_items)
+    vocabulary = Vocabulary(ids, columns)
+    numbers = np.zeros(len(item_names), dtype=np.int32)
+    numbers[appearing.to_numpy()] = vocabulary.indices(names)
     kinds = options.log_options.target_events
     for name, clicks in (("train", train), ("test", test)):
         for arrays in arrays_of(name, clicks, numbers, kinds):
             writer.append(arrays)
-    columns = None if about_items is None else columns_for(ids, about_items)
-    return Vocabulary(ids, columns), recommendable
+    return vocabulary, recommendable
 
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:
@@ -73,14 +73,17 @@ def arrays_of(
     before = 0
     targets = 0
     for frame in clicks.frames(f"Writing {split} sessions"):
-        starts, _, lengths = steps.session_keys(frame, by_date=False)
+        begins, lengths = steps.session_rows(frame)
+        starts, _ = steps.first_and_last(frame["time"].to_numpy(), begins)
         arrays: dict[str, npt.NDArray[Any]] = {
             "items": numbers[frame["item"].to_numpy()],
             "offsets": before + np.cumsum(lengths, dtype=np.int64),
             "times": starts,
         }
         if "target" in frame.columns:
-            arrays["targets"] = before + target_clicks(frame)
+            is_target = frame["target"].to_numpy(writable=True)
+            is_target[begins] = False  # nothing comes before a session's first click
+            arrays["targets"] = before + np.flatnonzero(is_target)
             targets += len(arrays["targets"])
         if "weight" in frame.columns and split == "train":
             arrays["weights"] = frame["weight"].to_numpy()
@@ -91,10 +94,3 @@ def arrays_of(
             f"nothing is left to {split} on: no {split} session has {' or '.join(kinds)} "
             "after its first click (--target-events); use a longer log, or another --test-days"
         )
-
-
-def target_clicks(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """[samples] the rows of the target events that are not the first click of a session."""
-    follows = (pl.col("session") == pl.col("session").shift()).fill_null(False)
-    is_target = clicks.select(pl.col("target") & follows).to_series()
-    return is_target.arg_true().to_numpy().astype(np.int64)

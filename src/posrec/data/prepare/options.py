@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from posrec.config import declarations, parse_duration, setting, split_settings
-from posrec.data.prepare.steps import DAY, SECOND, drop_short_sessions
+from posrec.data.prepare.steps import DAY, SECOND, keep_lengths
 from posrec.data.source.readers.options import (
     LogOptions,
     option_name,
@@ -55,7 +55,7 @@ class RecipeOptions:
     resolution: int = SECOND  # paper: milliseconds to which a session's date is rounded
 
     def drop_short(self, clicks: pl.DataFrame) -> pl.DataFrame:
-        return drop_short_sessions(clicks, self.min_length)
+        return keep_lengths(clicks, self.min_length)
 
     def check(self) -> None:
         for name, declaration in declarations(self):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from posrec.data.prepare import steps
+from posrec.data.prepare.steps import Numbers
 from posrec.io.executor import Executor, ThisProcess
 from posrec.progress import Progress, SilentProgress
 
@@ -27,7 +27,6 @@ Step = Callable[..., pl.DataFrame]
 # A part's clicks and its number -> one frame or several.
 Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,9 @@ def write_frame(frame: pl.DataFrame, folder: Path) -> Path:
     return path
 
 
-def write_pieces(frame: pl.DataFrame, keys: pl.Series, folder: Path) -> dict[int, Path]:
+def write_pieces(
+    frame: pl.DataFrame, keys: pl.Series | pl.Expr, folder: Path
+) -> dict[int, Path]:
     """Write the rows of each key, `keys [rows]`, to a file of their own."""
     pieces = frame.with_columns(key=keys).partition_by(
         "key", as_dict=True, include_key=False
@@ -106,35 +107,20 @@ class Workplace:
         return (result for _, result in results)
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What a part or a whole log has; `items [items]` counts the clicks on each."""
-
-    clicks: int
-    sessions: int
-    items: Numbers
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.clicks + other.clicks,
-            self.sessions + other.sessions,
-            self.items + other.items,
-        )
-
-
 class ClickParts:
     """Clicks of a log whose items are 0 ... items - 1.
 
-    A change makes a new object and removes the files of the old one. It counts the clicks of all
-    parts (`counts`), and the clicks and sessions of each (`sizes`).
+    A change makes a new object and removes the files of the old one. It counts the clicks and
+    sessions of each part, and the clicks on each item.
     """
 
     def __init__(self, workplace: Workplace, items: int, parts: Sequence[Part]) -> None:
         self.workplace = workplace
         self.items = items
         self.parts = list(parts)
-        self.sizes = [(0, 0)] * len(self.parts)
-        self.counts = Counts(0, 0, np.zeros(items, dtype=np.int64))
+        self.clicks = np.zeros(len(self.parts), dtype=np.int64)
+        self.sessions = np.zeros_like(self.clicks)
+        self.item_clicks = np.zeros(items, dtype=np.int64)
         self.measured: list[Any] = [None] * len(self.parts)
 
     def map(
@@ -149,9 +135,8 @@ class ClickParts:
 
         return self.change(change, 1, work, measure)[0]
 
-    def split(self, step: Callable[..., Any]) -> "tuple[ClickParts, ClickParts]":
-        train, test = self.change(lambda clicks, _: step(clicks), 2, "Splitting")
-        return train, test
+    def split(self, step: Callable[..., Any]) -> "list[ClickParts]":
+        return self.change(lambda clicks, _: step(clicks), 2, "Splitting")
 
     def change(
         self, change: Change, outputs: int, work: str, measure: Measure | None = None
@@ -165,19 +150,19 @@ class ClickParts:
         ]
         for number, (new_parts, measured) in enumerate(results):
             self.parts[number].remove()
-            for clicks, (part, counts) in zip(changed, new_parts, strict=True):
-                clicks.parts[number] = part
-                clicks.sizes[number] = (counts.clicks, counts.sessions)
-                clicks.counts += counts
-                clicks.measured[number] = measured
+            for output, new in zip(changed, new_parts, strict=True):
+                part, sessions, item_clicks = new
+                output.parts[number] = part
+                output.clicks[number] = item_clicks.sum()
+                output.sessions[number] = sessions
+                output.item_clicks += item_clicks
+                output.measured[number] = measured
         self.parts.clear()  # frees their memory, whoever still holds this object
         return changed
 
     def collect(
         self, function: Callable[[pl.DataFrame], Any], work: str = "Counting"
     ) -> list[Any]:
-        """A small result of every part, in order."""
-
         def task(part: Part) -> Any:
             return function(part.load())
 
@@ -188,20 +173,19 @@ class ClickParts:
             self.workplace.progress.update(work, number, len(self.parts))
             yield part.load()
 
-    def sort_sessions(self, by_date: bool = False) -> "ClickParts":
-        """Sort sessions by their `date`, or by their first click."""
-        clicks = self if self.workplace.in_memory else self.cut_by_time(by_date)
-        return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
+    def sort_sessions(self) -> "ClickParts":
+        clicks = self if self.workplace.in_memory else self.cut_by_time()
+        return clicks.map(steps.sort_sessions, work="Sorting")
 
-    def cut_by_time(self, by_date: bool) -> "ClickParts":
+    def cut_by_time(self) -> "ClickParts":
         """Parts that follow each other in time.
 
         Parts hold sessions by the hash of their id. Each is cut at the same moments, and the pieces
         between two moments become a new part.
         """
-        samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
+        samples = self.collect(sample_sessions, "Sampling")
         moments = choose_moments(np.concatenate(samples), self.workplace.parts)
-        cut = partial(cut_part, moments, by_date, self.workplace.folder)
+        cut = partial(cut_part, moments, self.workplace.folder)
         files: defaultdict[int, list[Path]] = defaultdict(list)
         pieces = self.workplace.run(cut, self.parts, "Cutting")
         for part, pieces_of_part in zip(self.parts, pieces, strict=True):
@@ -218,27 +202,28 @@ def change_part(
     items: int,
     folder: Path | None,
     numbered: tuple[int, Part],
-) -> tuple[list[tuple[Part, Counts]], Any]:
-    """The task of a change: the new parts, and what was measured."""
+) -> tuple[list[tuple[Part, int, Numbers]], Any]:
+    """The task of a change: new parts, each with its sessions and clicks on each item; and what
+    was measured."""
     number, part = numbered
     clicks = part.load()
     frames = change(clicks, number)
     measured = None if measure is None else measure(clicks, *frames)
     del clicks
-    results: list[tuple[Part, Counts]] = []
+    results: list[tuple[Part, int, Numbers]] = []
     for frame in frames:
         new: Part = InMemory(frame)
         if folder is not None:
             new = InFiles((write_frame(frame, folder),))
-        clicks_per_item = np.bincount(frame["item"].to_numpy(), minlength=items)
+        item_clicks = np.bincount(frame["item"].to_numpy(), minlength=items)
         begins, _ = steps.session_rows(frame)
-        results.append((new, Counts(len(frame), len(begins), clicks_per_item)))
+        results.append((new, len(begins), item_clicks))
     return results, measured
 
 
-def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> Numbers:
+def sample_sessions(clicks: pl.DataFrame) -> Numbers:
     """[samples, 2] the keys of some sessions, in order, and the clicks up to each."""
-    keys, _, lengths = steps.session_keys(clicks, by_date)
+    keys, _, lengths = steps.session_keys(clicks)
     order = np.argsort(keys)
     before = np.cumsum(lengths[order], dtype=np.int64)
     sampled = min(SAMPLED_SESSIONS, len(order))
@@ -248,8 +233,6 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> Numbers:
 
 def choose_moments(samples: Numbers, ranges: int) -> Numbers:
     """Dates or times of first clicks that cut the samples into ranges of about equal clicks."""
-    if not len(samples):
-        return samples[:, 0]
     keys, clicks = samples[np.argsort(samples[:, 0])].T
     before = np.cumsum(clicks)
     limits = np.arange(1, ranges) * before[-1] // ranges
@@ -257,12 +240,10 @@ def choose_moments(samples: Numbers, ranges: int) -> Numbers:
     return moments
 
 
-def cut_part(
-    moments: Numbers, by_date: bool, folder: Path, part: Part
-) -> dict[int, Path]:
+def cut_part(moments: Numbers, folder: Path, part: Part) -> dict[int, Path]:
     """The files of a part's sessions from each moment on, up to the next."""
     clicks = part.load()
-    keys, _, lengths = steps.session_keys(clicks, by_date)
+    keys, _, lengths = steps.session_keys(clicks)
     ranges = np.searchsorted(moments, keys, side="right").astype(np.uint32)
     range_of_click = pl.Series(np.repeat(ranges, lengths))
     return write_pieces(clicks, range_of_click, folder)

@@ -50,7 +50,8 @@ def prepare(
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
 
     Arguments:
-        source: A path, a glob, a URL, a list of them, "-" for standard input, or a table in memory.
+        source: A path, a glob, a URL, a list of them, "-" for standard input, or a polars, pandas
+            or Arrow table.
         format: A key of READERS; by default it is concluded from the file, and reported.
         out: The folder to create; it must be given.
         test: The test part of an existing split, which is kept as it is.
@@ -62,10 +63,11 @@ def prepare(
         memory: As "4GB" or in bytes; by default what is free. A larger log is prepared in parts.
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
-        options: All other options of `posrec prepare`, as text or as values: `events=["view"]`.
-
-    Returns:
-        The prepared dataset, as `posrec.load(out)` opens it.
+        options: All other options of `posrec prepare`, as text or as values (`events=["view"]`):
+            session_column, user_column, item_column, time_column, event_column, events,
+            event_weights, target_events, delimiter, time_unit, time_format, bad_lines,
+            bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support,
+            min_length, drop_duplicates, max_session_clicks, drop_repeats, max_length.
 
     Example:
         `data = posrec.prepare("clicks.csv", out="shop", user_column="visitor", gap="30m")`
@@ -155,7 +157,6 @@ def open_logs(
 def with_default_gap(
     options: PrepareOptions, read: ReadLogs, progress: Progress
 ) -> PrepareOptions:
-    """The options with a gap, if clicks of users have to be split into sessions."""
     logs = zip(read.logs, read.parsed, strict=True)
     users = [log.name for log, parsed in logs if parsed.by_user]
     if not users or options.recipe_options.gap is not None:
@@ -186,7 +187,6 @@ def apply_recipe(
 def group_into_sessions(
     read: ReadLogs, options: RecipeOptions, step_log: recipes.StepLog
 ) -> ClickParts:
-    """The clicks grouped by session; those of users are split into sessions."""
     gap = options.gap
     group = partial(steps.group_sessions, by_time=options.by_time or gap is not None)
     measured = partial(notices.measure, gap=gap, max_clicks=options.max_session_clicks)

@@ -71,14 +71,12 @@ class PieceStore(ClickStore):
         clicks = self.take()
         # With a seed, since every task must put a session into the same part.
         part_of_session = pl.col("session").hash(seed=0) % self.parts
-        numbers = clicks.select(part_of_session.cast(pl.UInt32)).to_series()
-        pieces = write_pieces(clicks, numbers, self.folder)
+        pieces = write_pieces(clicks, part_of_session, self.folder)
         for number, path in pieces.items():
             self.files[number].append(path)
         self.buffered = 0
 
     def close(self) -> None:
-        """Write what is left, and the ids of the items."""
         if self.buffered:
             self.write()
         self.items.names().alias("item").to_frame().write_ipc(self.folder / ITEMS)
@@ -177,7 +175,6 @@ def read_files(
     time_unit: str | None = None,
     progress: Progress | None = None,
 ) -> ReadFiles:
-    """Read a numbered group of files of a log, here or as a task."""
     number, files = group
     name = f"{number:05d}"
     if time_unit is not None:
@@ -195,7 +192,6 @@ def read_files(
 def read_by_tasks(
     read: "partial[ReadFiles]", groups: list[list[File]], workplace: Workplace
 ) -> list[ReadFiles]:
-    """Read each group of files in a task of its own."""
     numbered = list(enumerate(groups))
     results: list[ReadFiles] = list(workplace.run(read, numbered, "Reading"))
     # The unit of times is guessed from the first of the whole log; files that begin differently

@@ -51,25 +51,24 @@ class StepLog:
         self, step: str, clicks: ClickParts, test: ClickParts | None = None
     ) -> None:
         """Count what a step has left of all clicks, or of training and test."""
-        total = clicks.counts if test is None else clicks.counts + test.counts
+        splits = [clicks] if test is None else [clicks, test]
+        item_clicks = np.sum([split.item_clicks for split in splits], axis=0)
         left = {
-            "clicks": total.clicks,
-            "sessions": total.sessions,
-            "items": int(np.count_nonzero(total.items)),
+            "clicks": int(item_clicks.sum()),
+            "sessions": sum(int(split.sessions.sum()) for split in splits),
+            "items": int(np.count_nonzero(item_clicks)),
         }
         before = self.steps[-1] if self.steps else left
         removed = {f"removed_{name}": before[name] - left[name] for name in left}
         self.steps.append({"step": step, **left, **removed})
-        if test is None and not total.clicks:
-            clicks_before = plural(before["clicks"], "click")
-            sessions_before = plural(before["sessions"], "session")
+        if test is None and not left["clicks"]:
             raise InputError(
-                f"nothing is left after the step '{step}' ({clicks_before} in {sessions_before} "
-                "before it); lower --min-support or --min-length, or check that the session column "
-                "is the right one"
+                f"nothing is left after the step '{step}' ({plural(before['clicks'], 'click')} in "
+                f"{plural(before['sessions'], 'session')} before it); lower --min-support or "
+                "--min-length, or check that the session column is the right one"
             )
         for purpose, split in (("train", clicks), ("test", test)):
-            if split is not None and not split.counts.clicks:
+            if split is not None and not split.clicks.any():
                 raise InputError(
                     f"nothing is left to {purpose} on after the step '{step}'; "
                     "choose another --test-days or a longer log"
@@ -84,16 +83,15 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     date_sessions = partial(steps.date_sessions, resolution=options.resolution)
     clicks = clicks.map(date_sessions, options.drop_short)
     log.record(f"sessions under {options.min_length} clicks", clicks)
-    frequent = clicks.counts.items >= options.min_support
+    frequent = clicks.item_clicks >= options.min_support
     clicks = clicks.map(partial(steps.keep_items, chosen=frequent))
     log.record(f"items under {options.min_support} clicks", clicks)
     clicks = clicks.map(options.drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
-    clicks = clicks.sort_sessions(by_date=True)
+    clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest_dates = clicks.collect(lambda frame: frame["date"].max())
-    latest = max(date for date in latest_dates if date is not None)
+    latest = clicks.parts[-1].load()["date"][-1]
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
@@ -106,7 +104,7 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
         clicks = clicks.map(steps.drop_duplicates)
         log.record("events that were sent twice", clicks)
     if (maximum := options.max_session_clicks) is not None:
-        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=maximum))
+        clicks = clicks.map(partial(steps.keep_lengths, maximum=maximum))
         log.record(f"sessions over {maximum:,} clicks", clicks)
     if options.drop_repeats:
         clicks = clicks.map(steps.drop_repeats)
@@ -142,9 +140,8 @@ def keep_split(
 def drop_until_stable(clicks: ClickParts, options: RecipeOptions) -> ClickParts:
     clicks = clicks.map(options.drop_short)
     while True:
-        counts = clicks.counts.items
-        frequent = counts >= options.min_support
-        if frequent[counts > 0].all():
+        frequent = clicks.item_clicks >= options.min_support
+        if frequent[clicks.item_clicks > 0].all():
             return clicks
         keep_frequent = partial(steps.keep_items, chosen=frequent)
         clicks = clicks.map(keep_frequent, options.drop_short)
@@ -156,21 +153,20 @@ def first_test_moment(clicks: ClickParts, options: RecipeOptions) -> int:
     A session exactly `days` before the last is not in it: if times are dates, it has `days` dates.
     """
     days = options.test_days
-    sessions = clicks.counts.sessions
+    ends = clicks.sessions.cumsum()
+    sessions = int(ends[-1])
     position = sessions - 1
     if days is None:
         position = sessions - max(1, round(options.test_share * sessions))
-    ends = np.cumsum([part_sessions for _, part_sessions in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
-    starts, _, _ = steps.session_keys(clicks.parts[number].load(), by_date=False)
+    starts, _, _ = steps.session_keys(clicks.parts[number].load())
     start = int(starts[position - ends[number] + len(starts)])
     return start if days is None else start - round(days * steps.DAY) + 1
 
 
 def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
     # A session of n clicks gives n - 1 samples. The parts are in order of time.
-    sizes = np.array(clicks.sizes)
-    samples = sizes[:, 0] - sizes[:, 1]
+    samples = clicks.clicks - clicks.sessions
     later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
     total = int(int(samples.sum()) * fraction)
     counts = [max(0, total - int(after)) for after in later]
@@ -186,7 +182,7 @@ def finish_split(
 ) -> Split:
     """Drop test clicks on unknown items, then keep the most recent fraction of training."""
     if test is not None:
-        test = test.map(partial(steps.keep_items, chosen=train.counts.items > 0))
+        test = test.map(partial(steps.keep_items, chosen=train.item_clicks > 0))
         log.record("test clicks on items training never saw", train, test)
         test = test.map(options.drop_short)
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
@@ -203,7 +199,6 @@ RECIPES = {"paper": paper, "clean": clean}
 def choose_recipe(
     options: PrepareOptions, logs: Sequence[ClickLog], progress: Progress
 ) -> PrepareOptions:
-    """The options with a recipe, by default the format's own, and its settings."""
     format = logs[0].format
     if len(logs) == 2:
         if not options.keeps_split:

@@ -3,9 +3,11 @@
 `group_sessions` comes first. A frame holds whole sessions, all of a log or one part of it.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
->>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
+>>> keep_lengths(group_sessions(clicks), minimum=2)["item"].to_list()
 ['x', 'z']
 """
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ DAY = 86_400_000
 #   kind        up to `drop_duplicates`, a number for the kind of event
 #   date        from `date_sessions` to the split, the date of the session
 
-Times = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint32]
 
@@ -94,26 +96,22 @@ def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
     same_item = pl.col("item") == pl.col("item").shift()
     repeats = (same_session & same_item).fill_null(False)
     visit = (~repeats).cum_sum()
-    names = [name for name in ("weight", "target") if name in clicks.columns]
-    strongest = [pl.col(name).max().over(visit) for name in names]
-    clicks = clicks.with_columns(*strongest, repeats=repeats)
-    return clicks.filter(~pl.col("repeats")).drop("repeats")
+    strength = pl.selectors.by_name("weight", "target", require_all=False)
+    return clicks.with_columns(strength.max().over(visit)).filter(~repeats)
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
     return clicks.filter(pl.int_range(pl.len()).reverse().over("session") < maximum)
 
 
-def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    return keep_lengths(clicks, minimum, len(clicks))
-
-
-def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFrame:
+def keep_lengths(
+    clicks: pl.DataFrame, minimum: int = 0, maximum: float = math.inf
+) -> pl.DataFrame:
     _, lengths = session_rows(clicks)
     fits = (lengths >= minimum) & (lengths <= maximum)
     if fits.all():
         return clicks
-    return clicks.filter(pl.Series(np.repeat(fits, lengths), dtype=pl.Boolean))
+    return clicks.filter(pl.Series(np.repeat(fits, lengths)))
 
 
 def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
@@ -121,13 +119,11 @@ def keep_items(clicks: pl.DataFrame, chosen: Mask) -> pl.DataFrame:
     if chosen.all():
         return clicks
     is_chosen = chosen[clicks["item"].to_numpy()]
-    return clicks.filter(pl.Series(is_chosen, dtype=pl.Boolean))
+    return clicks.filter(pl.Series(is_chosen))
 
 
-def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:
+def first_and_last(times: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
     """[sessions] the earliest and the latest time of each session."""
-    if not len(begins):
-        return times[:0], times[:0]
     return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
@@ -139,11 +135,11 @@ def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
 
 
 def session_keys(
-    clicks: pl.DataFrame, by_date: bool
-) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
-    """[sessions] the date or the first click, the row of first appearance, and the length."""
+    clicks: pl.DataFrame,
+) -> tuple[Numbers, npt.NDArray[np.uint64], Codes]:
+    """[sessions] the date or else the first click, the row of first appearance, and the length."""
     begins, lengths = session_rows(clicks)
-    if by_date:
+    if "date" in clicks.columns:
         keys = clicks["date"].to_numpy()[begins]
     else:
         keys, _ = first_and_last(clicks["time"].to_numpy(), begins)
@@ -154,9 +150,9 @@ def session_keys(
     return keys, rows, lengths
 
 
-def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
-    """By `date` or by first click; ties by first appearance."""
-    keys, first_appearance, lengths = session_keys(clicks, by_date)
+def sort_sessions(clicks: pl.DataFrame) -> pl.DataFrame:
+    """By `date`, or else by first click; ties by first appearance."""
+    keys, first_appearance, lengths = session_keys(clicks)
     order = np.lexsort((first_appearance, keys))
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths = lengths[order]
@@ -182,12 +178,12 @@ def split_at_first_click(
     clicks: pl.DataFrame, boundary: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Test on the sessions that began at the boundary or later; none is lost."""
-    keys, _, lengths = session_keys(clicks, by_date=False)
+    keys, _, lengths = session_keys(clicks)
     row = int(lengths[: np.searchsorted(keys, boundary)].sum())
     return clicks[:row], clicks[row:]
 
 
-def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
+def session_rows(clicks: pl.DataFrame) -> tuple[Numbers, Codes]:
     """[sessions] the row of each session's first click, and the number of its clicks."""
     session = clicks["session"].to_numpy()
     is_first = np.ones(len(session), dtype=np.bool_)
@@ -202,10 +198,10 @@ def keep_latest_samples(clicks: pl.DataFrame, count: int) -> pl.DataFrame:
     A session's samples are listed longest prefix first. If the kept ones begin inside a session,
     its longer prefixes are dropped, and so its last clicks.
     """
-    lengths = session_rows(clicks)[1].astype(np.int64)
-    samples = lengths - 1
+    begins, lengths = session_rows(clicks)
+    samples = lengths.astype(np.int64) - 1
     later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
     samples_left = np.clip(count - later, 0, samples)
     clicks_left = np.where(samples_left > 0, samples_left + 1, 0)
-    position = np.arange(len(clicks)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    position = np.arange(len(clicks)) - np.repeat(begins, lengths)
     return clicks.filter(pl.Series(position < np.repeat(clicks_left, lengths)))

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from posrec.data.arrays import ARRAYS, OPTIONAL_ARRAYS, fingerprint
+from posrec.data.arrays import ALL_ARRAYS, fingerprint
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.io import DATASET, whole_folder, write_checksums, write_json, write_text
@@ -50,11 +50,10 @@ class DatasetWriter:
         self.train_items = 0
 
     def append(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        dtypes = {**ARRAYS, **OPTIONAL_ARRAYS}
         for name, array in arrays.items():
             if name not in self.files:
                 path = self.folder / f"{name}.npy"
-                self.files[name] = ArrayFile(path, dtypes[name])
+                self.files[name] = ArrayFile(path, ALL_ARRAYS[name])
             self.files[name].append(array)
         items = arrays.get("train_items", np.empty(0))
         self.train_items = max(self.train_items, int(items.max(initial=0)))
@@ -65,7 +64,6 @@ class DatasetWriter:
         manifest: Mapping[str, Any],
         recommendable_items: int | None = None,
     ) -> dict[str, Any]:
-        """Write vocabulary, manifest and checksums; return the whole manifest."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}
@@ -110,15 +108,3 @@ def dataset_writer(folder: Path, overwrite: bool = False) -> Iterator[DatasetWri
         finally:
             for file in writer.files.values():
                 file.file.close()
-
-
-def save_dataset(
-    folder: Path,
-    arrays: Mapping[str, npt.NDArray[Any]],
-    vocabulary: Vocabulary,
-    manifest: Mapping[str, Any],
-    recommendable_items: int | None = None,
-) -> None:
-    with dataset_writer(folder) as writer:
-        writer.append(arrays)
-        writer.finish(vocabulary, manifest, recommendable_items)

@@ -14,15 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any
 
 from fsspec.compression import compr
 from fsspec.core import url_to_fs
 
 from posrec.errors import InputError, first_line
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 STANDARD_INPUT = "-"
 BUFFER_BYTES = 1 << 20
@@ -63,8 +60,7 @@ class RemoteFile:
     def open(self, mode: str = "rb") -> IO[bytes]:
         with file_system(self.url) as (system, path):
             # fsspec's own files have no `readline` of a limited length.
-            buffered = io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
-            return cast(IO[bytes], buffered)
+            return io.BufferedReader(system.open(path, mode), BUFFER_BYTES)
 
 
 File = Path | RemoteFile
@@ -137,8 +133,9 @@ def is_data_file(path: Path) -> bool:
 def with_data(files: Sequence[File], name: str) -> list[File]:
     filled = [file for file in without_hidden(files, name) if size_of(file)]
     if not filled:
-        reason = "its files are empty, or begin with _ or ."
-        raise InputError(f"{name} has no data: {reason}")
+        raise InputError(
+            f"{name} has no data: its files are empty, or begin with _ or ."
+        )
     return filled
 
 
@@ -163,11 +160,13 @@ def file_system(url: str) -> Iterator[tuple[Any, str]]:
     except InputError:
         raise
     except FileNotFoundError:
-        advice = "check the bucket and the path"
-        raise InputError(f"{url} does not exist; {advice}") from None
+        raise InputError(
+            f"{url} does not exist; check the bucket and the path"
+        ) from None
     except PermissionError as error:
-        advice = "check the credentials"
-        raise InputError(f"{url} can't be read: {error}; {advice}") from None
+        raise InputError(
+            f"{url} can't be read: {error}; check the credentials"
+        ) from None
     except Exception as error:  # every file system has errors of its own
         raise InputError(f"{url} can't be read: {first_line(error)}") from None
 
@@ -212,7 +211,7 @@ class BoundedStream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         try:
             content = self.stream.read(len(view))

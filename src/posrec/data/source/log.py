@@ -91,8 +91,9 @@ def open_files(
     if format is None:
         conclusion = detect_format(files[0])
         if options.delimiter is not None and conclusion.format in ("csv", "tsv"):
-            reason = "text with the delimiter that was given"
-            conclusion = Conclusion("csv", reason, options.delimiter)
+            conclusion = Conclusion(
+                "csv", "text with the delimiter that was given", options.delimiter
+            )
         format = conclusion.format
         delimiter = conclusion.delimiter or options.delimiter
         options = replace(options, delimiter=delimiter)

@@ -39,7 +39,6 @@ def detect_format(path: File) -> Conclusion:
 
 
 def first_lines(start: bytes) -> list[str]:
-    """The first lines that are not blank."""
     texts = start.decode("utf-8", errors="replace").splitlines()
     lines = [line for line in texts if line.strip()]
     if len(start) >= START_BYTES and len(lines) > 1:
@@ -60,8 +59,9 @@ def json_format(path: File, lines: list[str]) -> Conclusion | None:
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and isinstance(event.get("events"), list):
-            reason = "JSON lines with a session and its events in each"
-            return Conclusion("otto", reason)
+            return Conclusion(
+                "otto", "JSON lines with a session and its events in each"
+            )
         return Conclusion("jsonl", "JSON lines with an event in each")
     raise InputError(
         f"{path} begins with a brace, but its first lines are not JSON; pass --format"
@@ -84,8 +84,9 @@ def public_format(path: File, lines: list[str]) -> Conclusion | None:
     if set(header.split(",")) == RETAILROCKET:
         return Conclusion("retailrocket", "the header of RetailRocket's events")
     if all(YOOCHOOSE.fullmatch(line.strip()) for line in lines):
-        reason = "lines of session,time,item,category without a header"
-        return Conclusion("yoochoose", reason)
+        return Conclusion(
+            "yoochoose", "lines of session,time,item,category without a header"
+        )
     return None
 
 

@@ -60,7 +60,7 @@ class BadLines:
     def merge(self, other: "BadLines") -> None:
         self.count += other.count
         self.first = [*self.first, *other.first][:MAX_REPORTED]
-        self.files = [*self.files, *other.files]
+        self.files += other.files
 
     def finish(self, good: int, progress: Progress) -> None:
         if not self.count:

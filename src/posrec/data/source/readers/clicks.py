@@ -98,8 +98,6 @@ class ClickStore:
 
 @dataclass
 class ParsedLog:
-    """What is known about a log, beside its clicks."""
-
     kinds: EventKinds
     bad_lines: BadLines
     by_user: bool = False  # some sessions are users, whose clicks are yet to be split
@@ -154,7 +152,7 @@ class ClickCollector:
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
         """The columns of a file. A guess is reported unless the file before has the same."""
         columns, guesses = choose_columns(path, names, self.options)
-        file = path if isinstance(path, str) else path.name
+        file = getattr(path, "name", path)
         for role, guessed in guesses.items():
             if guessed and guessed != self.guesses.get(role):
                 noun = "column" if len(guessed) == 1 else "columns"
@@ -301,7 +299,6 @@ def bad_lines(
 
 
 def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
-    """What is wrong with a bad row: an id, or else a time."""
     ids = [("session", name) for name in columns.session]
     has_session = ids and not any(id_fault(values[name]) for name in columns.session)
     if columns.user is not None and not has_session:
@@ -318,9 +315,10 @@ def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
     text = str(values[name])
     shown = text if len(text) <= 80 else f"{text[:80]}..."
     if is_iso(text):
-        reason = "is not a number, unlike the times before it"
-        advice = "write all times in one way"
-        return Broken(f"{shown!r} in column {name!r} {reason}", advice)
+        reason = (
+            f"{shown!r} in column {name!r} is not a number, unlike the times before it"
+        )
+        return Broken(reason, "write all times in one way")
     return Broken(f"{shown!r} in column {name!r} is not a time", NO_TIME)
 
 

@@ -100,7 +100,7 @@ def id_fault(value: object) -> str | None:
     """What is wrong with an id, for a message; None if nothing is."""
     if value is None or value == "":
         return "is missing"
-    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
+    if NEGATIVE.fullmatch(str(value)):
         return f"is {value}, and an id can't be negative"
     return None
 
@@ -172,9 +172,9 @@ def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]]) -> N
         in_session = role == "user" and len(chosen["session"]) > 1
         for column in columns:
             if column in roles and not in_session:
-                both = f"both the {roles[column]} and the {role}"
                 raise InputError(
-                    f"{path}: column {column!r} can't be {both}; name another"
+                    f"{path}: column {column!r} can't be both the {roles[column]} and the {role}; "
+                    "name another"
                 )
             roles.setdefault(column, role)
 
@@ -192,20 +192,6 @@ def plain_name(name: str) -> str:
     ('itemid', 'itemid')
     """
     return re.sub("[-_. ]", "", name.lower())
-
-
-def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
-    """Raise for a header of one column, and name the delimiter it seems to have."""
-    advice = "a log needs a session, an item and a time"
-    if delimiter := next((sign for sign in DELIMITERS if sign in header), None):
-        verb = "pass"
-        if fixed is not None:
-            verb = f"this format needs {DELIMITERS[fixed]}, so use --format csv"
-        advice = (
-            f"its fields look separated by {DELIMITERS[delimiter]}: "
-            f"{verb} --delimiter {delimiter!r}"
-        )
-    raise InputError(f"{path}, line 1: only one column, {header!r}; {advice}")
 
 
 def comma_separated(names: list[str]) -> str:

@@ -18,12 +18,7 @@ from posrec.data.source.readers.clicks import (
     add_block,
     as_text,
 )
-from posrec.data.source.readers.columns import (
-    DELIMITERS,
-    Columns,
-    comma_separated,
-    refuse_single_column,
-)
+from posrec.data.source.readers.columns import DELIMITERS, Columns, comma_separated
 from posrec.errors import InputError
 
 NO_COLUMNS = Columns((), "", "")
@@ -98,8 +93,17 @@ class DelimitedLines(LineFormat):
                 f"semicolons; it has {comma_separated(names)}"
             )
         if len(names) == 1:
-            refuse_single_column(path, names[0], "\t" if self.typed else None)
+            advice = self.advice_on_delimiter(names[0])
+            raise InputError(f"{path}, line 1: only one column, {names[0]!r}; {advice}")
         return collector.choose_columns(path, names)
+
+    def advice_on_delimiter(self, header: str) -> str:
+        delimiter = next((sign for sign in DELIMITERS if sign in header), None)
+        if delimiter is None:
+            return "a log needs a session, an item and a time"
+        verb = "this format needs a tab, so use --format csv" if self.typed else "pass"
+        separator = DELIMITERS[delimiter]
+        return f"its fields look separated by {separator}: {verb} --delimiter {delimiter!r}"
 
     def split_header(self, block: Block) -> tuple[list[str], Block]:
         """The names of the columns, and the block without its header line."""
@@ -131,8 +135,9 @@ class DelimitedLines(LineFormat):
             names = [name.partition(":")[0] for name in names]
         for name in names:
             if names.count(name) > 1:
-                reason = f"the column {name!r} appears twice in the header"
-                raise Broken(reason, "rename one")
+                raise Broken(
+                    f"the column {name!r} appears twice in the header", "rename one"
+                )
         return names
 
 

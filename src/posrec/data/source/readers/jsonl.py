@@ -158,7 +158,6 @@ def value_at(event: Any, path: FieldPath) -> Any:
 
 
 def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
-    """Clicks alone are read unless --events asks for others."""
     collector.events.column = OttoLines.columns.event
     for block in blocks(files, collector.progress):
         add_block(block, OttoLines(), collector)
@@ -185,8 +184,10 @@ class OttoLines(LineFormat):
             raise Broken(f"not a session in OTTO's format, {OTTO_EXAMPLE}") from None
         ids = [value for row in rows for value in row[:2]]
         if any(isinstance(value, float) for value in ids):
-            reason = "a session or aid is a number with a point or exponent"
-            raise Broken(reason, "write it as text")
+            raise Broken(
+                "a session or aid is a number with a point or exponent",
+                "write it as text",
+            )
         if any(map(id_fault, ids)):
             raise Broken("a session or aid is missing or negative")
         if any(type(time) is not int for _, _, time, _ in rows):

@@ -56,9 +56,8 @@ class LogOptions:
                     "whose layout is fixed"
                 )
             if not declaration.allows(value):
-                allowed = declaration.allowed
                 raise InputError(
-                    f"{option_name(name)} must be {allowed}, not {value!r}"
+                    f"{option_name(name)} must be {declaration.allowed}, not {value!r}"
                 )
         if self.time_unit is not None and self.time_format is not None:
             raise InputError(

@@ -79,9 +79,9 @@ class TimeReader:
         numbers = numbers.filter(numbers.is_finite().fill_null(False)).sort()
         if len(numbers):
             self.unit = guess_unit(float(numbers[len(numbers) // 2]))
-            unit = PREFIXES[self.unit] + "seconds"
-            advice = "pass --time-unit if that is wrong"
-            self.progress.message(f"times read as {unit} ({advice})")
+            self.progress.message(
+                f"times read as {PREFIXES[self.unit]}seconds (pass --time-unit if that is wrong)"
+            )
 
     def scale(self, numbers: pl.Series) -> pl.Series:
         if self.unit is None:
@@ -95,10 +95,8 @@ class TimeReader:
             limit = 2**62 // int(factor)
             fits = integers.is_between(-limit, limit)
             return integers.set(~fits, None) * int(factor)
-        floats = numbers.cast(pl.Float64)
-        finite = floats.is_finite().fill_null(False)
-        scaled = (floats * factor).round()
-        return scaled.set(~finite, None).cast(pl.Int64, strict=False)
+        scaled = (numbers.cast(pl.Float64) * factor).round()
+        return scaled.cast(pl.Int64, strict=False)
 
 
 def checked_layout(layout: str) -> str:

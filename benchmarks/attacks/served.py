@@ -28,7 +28,8 @@ SESSIONS = [["i3"], ["i3", "i4"], ["i9", "i2", "i7"], ["i12", "i12", "i5", "i1"]
 CLIENTS = 4
 SETTLED = 3.0  # seconds until a changed folder is noticed and loaded
 # The options of a training of seconds.
-SMALL = "--model posrec --set d=16 --epochs 2 --device cpu --no-export".split()
+SMALL = ["--model", "posrec", "--set", "d=16", "--epochs", "2"]
+SMALL += ["--device", "cpu", "--no-export"]
 
 Steps = Iterable[tuple[int, random.Random]]
 Figures = defaultdict[str, Any]

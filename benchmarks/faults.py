@@ -116,7 +116,7 @@ def run_steps(
     own seed, so that a step is the same wherever a run was interrupted.
     """
     attack, _ = PARTS[name]
-    outcomes = Counter(record["outcomes"])
+    outcomes = Counter[str](record["outcomes"])
     figures: Figures = defaultdict(int)
     saved_at = time.monotonic()
     steps = (

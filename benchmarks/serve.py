@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def measure_round(
     def at_rate(rate: float, seconds: float, connections: int) -> Figures:
         return paced(server.port, requests, rate, seconds, connections)
 
-    loads = {
+    loads: dict[str, Callable[[], Figures]] = {
         "one connection": lambda: by_wrk(1),
         f"{arguments.rate} a second": lambda: at_rate(
             arguments.rate, arguments.seconds, PACED_CONNECTIONS

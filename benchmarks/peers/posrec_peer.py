@@ -51,9 +51,8 @@ run, _ = fit_run(
 log = out / "log.jsonl"  # measures
 if log.exists():  # measures
     lines = map(json.loads, log.read_text().splitlines())  # measures
-    job.epoch_seconds = [
-        line["seconds"] for line in lines if "loss" in line
-    ]  # measures
+    epochs = [line for line in lines if "loss" in line]  # measures
+    job.epoch_seconds = [epoch["seconds"] for epoch in epochs]  # measures
 recommender = posrec.Recommender.load(out)
 model: Any = run.model.to(job.device).eval()
 

@@ -30,7 +30,9 @@ def files_of_the_last_run() -> dict[str, dict[str, dict[str, float]]]:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "coverage.json"
         last_run.json_report(outfile=str(file))
-        files: dict[str, dict[str, dict[str, float]]] = json.loads(file.read_text())["files"]
+        files: dict[str, dict[str, dict[str, float]]] = json.loads(file.read_text())[
+            "files"
+        ]
     return files
 
 

@@ -105,10 +105,9 @@ def is_packed(node: ast.Assign) -> bool:
     (target,) = node.targets
     if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
         return False
-    before = sorted(map(ast.unparse, target.elts))
-    return before != sorted(
-        map(ast.unparse, node.value.elts)
-    )  # an exchange is one step
+    targets = sorted(map(ast.unparse, target.elts))
+    values = sorted(map(ast.unparse, node.value.elts))
+    return targets != values  # an exchange is one step
 
 
 def functions(files: Iterable[Path]) -> Iterator[tuple[Path, Function]]:
@@ -148,7 +147,7 @@ def wide_functions(files: Iterable[Path]) -> Iterator[str]:
 
 
 def public_names() -> set[str]:
-    """What `import posrec` offers, and the methods of its classes that take options of their own."""
+    """What `import posrec` offers, and the methods of its classes that take options."""
     source = ast.parse((ROOT / "src/posrec/__init__.py").read_text())
     strings = {
         node.value for node in ast.walk(source) if isinstance(node, ast.Constant)

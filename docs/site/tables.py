@@ -39,8 +39,8 @@ def result(name: str) -> Any:
 def reproduced(experiment: str, dataset: str) -> dict[str, Row]:
     """The rows of a table of the report on the paper's experiments, by label."""
     tables = result("reproduction/summary")["tables"]
-    wanted = {"experiment": experiment, "dataset": dataset}
-    rows: dict[str, Row] = first_with(tables, wanted)["rows"]
+    table = first_with(tables, {"experiment": experiment, "dataset": dataset})
+    rows: dict[str, Row] = table["rows"]
     return rows
 
 

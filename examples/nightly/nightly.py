@@ -184,9 +184,9 @@ def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
     model = options.model
     if current.exists():
         running = open_start(current, model, settings.get("encoding"))
-        model = model or running.config["model"]
     data = prepare_log(options, options.home / "data" / name)
     if running is not None:
+        model = model or running.config["model"]
         check_not_trained_on(running, data)
 
     # Without a running model that can be continued, training starts from random weights.

@@ -155,13 +155,7 @@ class Training:
         self.model = PosRec(items, PosRecConfig(max_length=max_length)).to(device)
         self.optimizer = make_optimizer(self.model, settings, device)
         self.runner = EpochRunner(
-            self.model,
-            self.optimizer,
-            self.samples,
-            settings,
-            device,
-            items,
-            max_length,
+            self.model, self.optimizer, self.samples, settings, items
         )
         self.order = self.runner.shuffle(0)
 

@@ -55,10 +55,7 @@ def measure(
     model.count(samples.items, samples.offsets)
     optimizer = make_optimizer(model, settings, device)
     with matmul_precision(settings, device, items):
-        longest = model.config.max_length
-        runner = EpochRunner(
-            model, optimizer, samples, settings, device, items, longest
-        )
+        runner = EpochRunner(model, optimizer, samples, settings, items)
         order = runner.shuffle(0)
         step = 0
         while step < min(WARM_UP, order.steps // 2):

@@ -86,7 +86,7 @@ def replace_run(run: Path, whole: Path) -> None:
 
 def wait_for_workers(server: Server, number: int) -> None:
     """Wait until workers have logged `number` times that they serve the run."""
-    until(lambda: len(server.said("serving")) >= number)
+    until(lambda: len(server.logged("serving")) >= number)
 
 
 def folders_of(server: Server) -> list[Path]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import polars as pl
 from tests.server.server_process import Server, children, open_files, until
-from tests.server.store_process import Store
+from tests.server.sessions.store_process import Store
 
 from attacks import served
 from attacks.paced_client import head
@@ -61,7 +61,7 @@ def worker_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
         for _, draw in steps:
             with repeated(target.compare) as (counts,):
                 time.sleep(draw.uniform(0.05, 0.5))
-                loaded = len(server.said("serving"))
+                loaded = len(server.logged("serving"))
                 os.kill(draw.choice(children(server)), signal.SIGKILL)
                 served.wait_for_workers(server, loaded + 1)
             figures["requests_lost"] += counts["lost"]
@@ -329,7 +329,7 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
         with attacked(figures, run, *options) as target:
             for number, draw in steps:
                 jump = draw.choice((-1, 1)) * JUMPS[number % len(JUMPS)]
-                loaded = len(target.server.said("serving"))
+                loaded = len(target.server.logged("serving"))
                 with repeated(target.compare, click_once, report) as counts:
                     with socket.create_connection(
                         target.server.address, timeout=30
@@ -381,7 +381,7 @@ def long_deny_file(folder: Path, steps: Steps, figures: Figures) -> Iterator[str
 
         for number, _ in steps:
             is_long = number % 2 == 0
-            read = len(target.server.said(READ_AGAIN))
+            read = len(target.server.logged(READ_AGAIN))
             with fresh.open("w") as lines:
                 numbers = range(DENIED_LINES if is_long else 1)
                 lines.writelines(f"sku-{number:08d}\n" for number in numbers)
@@ -389,7 +389,7 @@ def long_deny_file(folder: Path, steps: Steps, figures: Figures) -> Iterator[str
             began = time.monotonic()
             with repeated(ask) as (counts,):
                 fresh.rename(file)
-                until(lambda: len(target.server.said(READ_AGAIN)) > read, 300)  # noqa: B023
+                until(lambda: len(target.server.logged(READ_AGAIN)) > read, 300)  # noqa: B023
                 seconds = round(time.monotonic() - began)
             memory = served.memory_mb(target.server)
             figures["most_seconds"] = max(figures["most_seconds"], seconds)

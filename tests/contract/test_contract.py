@@ -53,6 +53,8 @@ class Mean(SessionModel):
 
 
 class Remembers(Mean):
+    seen: Tensor
+
     def __init__(self, items: int, config: Config) -> None:
         super().__init__(items, config)
         self.register_buffer("seen", torch.zeros(()))

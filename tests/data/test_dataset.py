@@ -162,8 +162,10 @@ def test_items_of_an_older_vocabulary_are_added(tmp_path: Path) -> None:
     test = [["a", "new", "d"]]  # new and d do not occur in training
     data = write_dataset(tmp_path / "data", [["a", "b"], ["b", "c"]], test)
     data.vocabulary.columns["title"] = ["A", "B", "C", None, "D"]
-    columns = {"title": ["E", "old B", "old D", "U"], "price": [1, 2, 3, 4]}
-    older = Vocabulary(["e", "b", "d", "unknown"], columns)
+    titles = ["E", "old B", "old D", "U"]
+    older = Vocabulary(
+        ["e", "b", "d", "unknown"], {"title": titles, "price": [1, 2, 3, 4]}
+    )
     more = with_items_of(data, older, 3)
     assert more.vocabulary.ids == ["a", "b", "c", "e", "d", "new"]
     assert more.vocabulary.columns == {"title": ["A", "B", "C", "E", "D", None]}

@@ -2,6 +2,7 @@
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -47,7 +48,7 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
 
 
 def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> None:
-    columns = {
+    columns: dict[str, Any] = {
         "title": ["A", "B", None],
         "price": [1.5, float("nan"), None],
         "stock": [1, 2, 3],

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
 def test_clicks_by_day(tmp_path: Path) -> None:
     """A session counts on the day on which it begins."""
     sessions = {"08-31T23:59:59": 3, "09-01T00:00:00": 40, "09-03T12:00:00": 5}
-    clicks = [
+    clicks: list[Any] = [
         (f"{time}{n // 2}", f"i{n % 2}", f"2026-{time}Z")
         for time, count in sessions.items()
         for n in range(2 * count)

@@ -10,7 +10,7 @@ from posrec.data.vocabulary import FILE, Vocabulary
 from posrec.errors import InputError
 from posrec.io import write_text
 
-any_text = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.one_of(
     st.none(), st.booleans(), st.integers(), any_text, st.lists(any_text)
 )

@@ -1,6 +1,6 @@
 """The demo shop: its log, the probabilities of its process, and the ceiling that follows."""
 
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -64,12 +64,12 @@ def test_the_same_shop_every_time(tmp_path: Path) -> None:
     assert first_log == (tmp_path / "second" / "clicks.csv").read_bytes()
 
 
-def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
+def slow_chances(shop: Shop, session: list[int]) -> dict[int, float]:
     """The process as `behaviours` describes it, for one session of catalogue numbers."""
-    chances = Counter[int]()
+    chances = defaultdict[int, float](float)
     clicks = len(session)
-    line, colour, size = features(session[0])
-    last_line, _, last_size = features(session[-1])
+    line, colour, size = features(np.array(session[0]))
+    last_line, _, last_size = features(np.array(session[-1]))
     intention = 0.40 * 0.8 ** (clicks - 1)
     back = 0.15 if clicks > 1 else 0.0
     wander = 0.15

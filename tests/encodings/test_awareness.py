@@ -8,20 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.encodings.awareness import Analysis, PositionPair, analyse, examined_names
+from posrec.encodings.awareness import PositionPair, analyse, examined_names
 from posrec.encodings.schemes import LEARNED, make_encoding
 
-BASE = {
-    name: make_encoding(name, d=8, max_length=30).double()
-    for name in ("spe", "rspe", "dpe")
-}
-
-
-# name: A*, B*, does Definition 3.1 hold, 3.2, all (position, length) unique, unique within a length
+DUAL = make_encoding("dpe", d=8, max_length=30).double()
 ALL = tuple(range(8))
 FIRST = (0, 1, 2, 3)
 LAST = (4, 5, 6, 7)
 EMPTY = ()
+# name: A*, B*, does Definition 3.1 hold, 3.2, all (position, length) unique, unique within a length
 EXPECTED = {
     "none": (ALL, ALL, False, False, False, False),
     "spe": (ALL, EMPTY, True, False, False, True),
@@ -41,78 +36,68 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", examined_names())
 def test_what_the_definitions_give_for_each_scheme(name: str) -> None:
-    found = analyse(name, max_length=12, d=8)
+    analysis = analyse(name, max_length=12, d=8)
+    forward = analysis.forward
+    backward = analysis.backward
     assert EXPECTED[name] == (
-        found.forward.dimensions,
-        found.backward.dimensions,
-        found.forward.holds,
-        found.backward.holds,
-        found.unique,
-        found.unique_within_length,
+        forward.dimensions,
+        backward.dimensions,
+        forward.holds,
+        backward.holds,
+        analysis.unique,
+        analysis.unique_within_length,
     )
-    assert (found.forward.holds_by_pair, found.backward.holds_by_pair) == EXPECTED[
-        name
-    ][2:4]
+    assert forward.holds_by_pair == forward.holds
+    assert backward.holds_by_pair == backward.holds
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_answer_comes_with_true_evidence(name: str) -> None:
-    """Counterexamples are checked against the scheme itself, not against the table of the analysis."""
-    found = analyse(name, max_length=12, d=8)
-    encoding = (
-        None
-        if name in (*LEARNED, "sum")
-        else make_encoding(name, d=8, max_length=12).double()
-    )
-    for awareness, places in (
-        (found.forward, same_position),
-        (found.backward, same_reverse_position),
+    """Counterexamples are checked against the scheme itself, not against the analysis' table."""
+    analysis = analyse(name, max_length=12, d=8)
+    for awareness, counted in (
+        (analysis.forward, positions),
+        (analysis.backward, reverse_positions),
     ):
-        shown = {
-            dimension for clash in awareness.clashes for dimension in clash.dimensions
-        }
-        assert shown | set(awareness.dimensions) == set(range(8))
-        assert not shown & set(awareness.dimensions)
+        aware = set(awareness.dimensions)
+        shown = set().union(*(clash.dimensions for clash in awareness.clashes))
+        assert shown | aware == set(range(8))
+        assert not shown & aware
         for clash in awareness.clashes:
-            assert places(clash)
-            assert all(one != other for one, other in zip(*clash.values, strict=True))
-            # Not to the bit: a sine computed among others may differ from one computed alone in its
-            # last digit.
-            if encoding is not None:
-                for again, shown in zip(
-                    read(encoding, clash), clash.values, strict=True
-                ):
-                    assert again == pytest.approx(shown, rel=1e-12, abs=1e-12)
+            first, second = counted(clash)
+            assert first == second
+            assert all(a != b for a, b in zip(*clash.values, strict=True))
+            if name not in (*LEARNED, "sum"):
+                check_values(name, clash)
         if awareness.collision is not None:
-            assert not places(awareness.collision)
+            first, second = counted(awareness.collision)
+            assert first != second
             assert awareness.collision.dimensions == awareness.dimensions
-            assert awareness.collision.values[0] == pytest.approx(
-                awareness.collision.values[1], rel=1e-12, abs=1e-12
-            )
-        assert awareness.holds == (
-            awareness.dimensions != () and awareness.collision is None
-        )
+            values, others = awareness.collision.values
+            assert values == pytest.approx(others, rel=1e-12, abs=1e-12)
+        assert awareness.holds == (bool(aware) and awareness.collision is None)
 
 
-def same_position(pair: PositionPair) -> bool:
-    return pair.positions[0] == pair.positions[1]
+def positions(pair: PositionPair) -> tuple[int, int]:
+    return pair.positions
 
 
-def same_reverse_position(pair: PositionPair) -> bool:
-    return pair.lengths[0] - pair.positions[0] == pair.lengths[1] - pair.positions[1]
+def reverse_positions(pair: PositionPair) -> tuple[int, int]:
+    first, second = pair.positions
+    return pair.lengths[0] - first, pair.lengths[1] - second
 
 
-def read(
-    encoding: torch.nn.Module, pair: PositionPair
-) -> tuple[tuple[float, ...], ...]:
-    values = []
-    for position, length in zip(pair.positions, pair.lengths, strict=True):
+def check_values(name: str, pair: PositionPair) -> None:
+    encoding = make_encoding(name, d=8, max_length=12).double()
+    for position, length, values in zip(
+        pair.positions, pair.lengths, pair.values, strict=True
+    ):
         forward = torch.arange(length).unsqueeze(0)
-        encoded = encoding(forward, length - 1 - forward, torch.tensor([length]))[
-            0, position
-        ]
-        values.append(tuple(encoded[list(pair.dimensions)].tolist()))
-    return tuple(values)
+        encoded = encoding(forward, length - 1 - forward, torch.tensor([length]))
+        again = encoded[0, position, list(pair.dimensions)].tolist()
+        # Not to the bit: a sine computed among others may differ from one computed alone in its
+        # last digit.
+        assert again == pytest.approx(values, rel=1e-12, abs=1e-12)
 
 
 def test_the_counterexample_for_spe_is_that_of_the_paper() -> None:
@@ -124,11 +109,8 @@ def test_the_counterexample_for_spe_is_that_of_the_paper() -> None:
     assert clash.values[1][:2] == pytest.approx((math.sin(1), math.cos(1)))
 
 
-ODD = [
-    ("spe", 3),
-    ("spe", 7),
-    ("dpe", 6),
-]  # a sine without its cosine can't be moved by a matrix
+# A sine without its cosine can't be moved by a matrix.
+ODD = [("spe", 3), ("spe", 7), ("dpe", 6)]
 
 
 @pytest.mark.parametrize(
@@ -161,10 +143,10 @@ def test_past_the_table_a_learned_scheme_is_no_longer_aware() -> None:
     torch.manual_seed(0)
     table_of_10 = make_encoding("ldpe", d=8, max_length=10)
     assert analyse(table_of_10, max_length=10, d=8).forward.holds
-    longer = analyse(table_of_10, max_length=11, d=8)
-    assert not longer.forward.holds
-    assert longer.forward.collision is not None
-    assert sorted(longer.forward.collision.positions) == [9, 10]
+    longer = analyse(table_of_10, max_length=11, d=8).forward
+    assert not longer.holds
+    assert longer.collision is not None
+    assert sorted(longer.collision.positions) == [9, 10]
 
 
 def test_a_random_table_is_the_same_one_each_time() -> None:
@@ -177,28 +159,27 @@ def test_a_random_table_is_the_same_one_each_time() -> None:
 def test_a_module_is_examined_as_it_would_serve() -> None:
     class Dropping(torch.nn.Module):
         def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-            return torch.nn.functional.dropout(
-                BASE["dpe"](forward, backward, length), 0.5, self.training
-            )
+            encoded = DUAL(forward, backward, length)
+            return torch.nn.functional.dropout(encoded, 0.5, self.training)
 
     assert analyse(Dropping(), max_length=9, d=8).forward.dimensions == FIRST
 
 
 def test_the_users_module_is_left_as_it_was() -> None:
-    own = make_encoding("lpe", d=4, max_length=6)
-    analyse(own, max_length=6, d=4)
-    assert own.get_parameter("table").dtype == torch.float32
-    assert own.training
+    module = make_encoding("lpe", d=4, max_length=6)
+    analyse(module, max_length=6, d=4)
+    assert module.get_parameter("table").dtype == torch.float32
+    assert module.training
 
 
 def test_a_scheme_in_float32_is_judged_by_the_rounding_of_float32() -> None:
     def single(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        values = BASE["dpe"](forward, backward, length).float()
+        values = DUAL(forward, backward, length).float()
         return values + (1e-7 * (length[:, None, None] % 2)).float()
 
-    found = analyse(single, max_length=20, d=8)
-    assert found.forward.dimensions == FIRST
-    assert found.backward.dimensions == LAST
+    analysis = analyse(single, max_length=20, d=8)
+    assert analysis.forward.dimensions == FIRST
+    assert analysis.backward.dimensions == LAST
 
 
 def test_bad_sizes_and_values_are_refused() -> None:
@@ -221,17 +202,16 @@ def test_dimensions_are_sorted_by_what_they_depend_on(
     """Each dimension depends on the position, on the reverse position, on both (mixed), or on
     nothing."""
     uses_forward = torch.tensor(forward[:d]).double()
-    uses_backward = torch.tensor(backward[:d]).double()
+    uses_backward = math.pi * torch.tensor(backward[:d]).double()
 
     def mixed(f: Tensor, b: Tensor, length: Tensor) -> Tensor:
-        return (
-            f.unsqueeze(-1) * uses_forward + math.pi * b.unsqueeze(-1) * uses_backward
-        ).double()
+        return f.unsqueeze(-1) * uses_forward + b.unsqueeze(-1) * uses_backward
 
-    found: Analysis = analyse(mixed, max_length, d)
-    assert found.forward.dimensions == tuple(k for k in range(d) if not backward[k])
-    assert found.backward.dimensions == tuple(k for k in range(d) if not forward[k])
-    assert found.forward.holds == any(forward[k] and not backward[k] for k in range(d))
-    assert found.backward.holds == any(backward[k] and not forward[k] for k in range(d))
-    if found.forward.holds and found.backward.holds:
-        assert found.unique
+    analysis = analyse(mixed, max_length, d)
+    assert analysis.forward.dimensions == tuple(k for k in range(d) if not backward[k])
+    assert analysis.backward.dimensions == tuple(k for k in range(d) if not forward[k])
+    uses = list(zip(forward[:d], backward[:d], strict=True))
+    assert analysis.forward.holds == ((True, False) in uses)
+    assert analysis.backward.holds == ((False, True) in uses)
+    if analysis.forward.holds and analysis.backward.holds:
+        assert analysis.unique

@@ -11,12 +11,9 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
-(OWN,) = (
-    block
-    for block in PYTHON.findall((DOCS / "own_encoding.md").read_text())
-    if "def nearness" in block
-)
-BLOCKS = [*PYTHON.findall((DOCS / "encodings.md").read_text()), OWN]
+OWN = PYTHON.findall((DOCS / "own_encoding.md").read_text())
+BLOCKS = PYTHON.findall((DOCS / "encodings.md").read_text())
+BLOCKS += [block for block in OWN if "def nearness" in block]
 ERRATA = re.split(r"^## ", (DOCS / "errata.md").read_text(), flags=re.MULTILINE)[1:]
 
 

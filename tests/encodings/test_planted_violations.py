@@ -26,10 +26,10 @@ def one_bad_dimension(forward: Tensor, backward: Tensor, length: Tensor) -> Tens
 
 
 def test_one_bad_dimension_is_left_out_and_shown() -> None:
-    found = analyse(one_bad_dimension, max_length=20, d=8)
-    assert found.forward.holds
-    assert found.forward.dimensions == (0, 1, 2, 3, 4, 6, 7)
-    (clash,) = found.forward.clashes
+    forward = analyse(one_bad_dimension, max_length=20, d=8).forward
+    assert forward.holds
+    assert forward.dimensions == (0, 1, 2, 3, 4, 6, 7)
+    (clash,) = forward.clashes
     assert clash.dimensions == (5,)
     assert 17 in clash.lengths
     assert clash.values[1][0] - clash.values[0][0] == pytest.approx(1e-9)
@@ -38,18 +38,19 @@ def test_one_bad_dimension_is_left_out_and_shown() -> None:
 def collides_at_19(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     """DPE, but in sessions of 19 clicks position 7 takes the encoding of position 3."""
     wrong = (length.unsqueeze(1) == 19) & (forward == 7)
-    return BASE["dpe"](
-        torch.where(wrong, 3, forward), torch.where(wrong, 15, backward), length
-    )
+    forward = torch.where(wrong, 3, forward)
+    backward = torch.where(wrong, 15, backward)
+    return BASE["dpe"](forward, backward, length)
 
 
 def test_a_collision_at_length_19_alone_is_found() -> None:
-    found = analyse(collides_at_19, max_length=30, d=8)
-    assert found.collision is not None
-    assert (found.collision.positions, found.collision.lengths) == ((3, 7), (19, 19))
-    assert found.collision_within_length == found.collision
-    assert not found.forward.holds
-    assert not found.backward.holds
+    analysis = analyse(collides_at_19, max_length=30, d=8)
+    collision = analysis.collision
+    assert collision is not None
+    assert (collision.positions, collision.lengths) == ((3, 7), (19, 19))
+    assert analysis.collision_within_length == collision
+    assert not analysis.forward.holds
+    assert not analysis.backward.holds
     before = analyse(collides_at_19, max_length=18, d=8)
     assert before.unique
     assert before.forward.holds
@@ -58,37 +59,34 @@ def test_a_collision_at_length_19_alone_is_found() -> None:
 
 def spoiled_in_turn(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     """Dimension k is the position, but in sessions of k + 1 clicks it is something else."""
-    spoiled = torch.arange(3) + 1 == length[:, None, None]
-    return torch.where(
-        spoiled, 50.0 + length[:, None, None], forward.unsqueeze(-1).double()
-    ).double()
+    length = length[:, None, None]
+    spoiled = torch.arange(3) + 1 == length
+    return torch.where(spoiled, 50.0 + length, forward.unsqueeze(-1)).double()
 
 
 def test_the_order_of_the_quantifiers_matters() -> None:
     """Any two of the lengths 1, 2, 3 share a dimension. No dimension serves all three."""
-    found = analyse(spoiled_in_turn, max_length=3, d=3)
-    assert found.forward.dimensions == ()
-    assert not found.forward.holds
-    assert found.forward.holds_by_pair
+    forward = analyse(spoiled_in_turn, max_length=3, d=3).forward
+    assert forward.dimensions == ()
+    assert not forward.holds
+    assert forward.holds_by_pair
     # No single pair of sessions breaks all three dimensions, so it takes more than one to rule out
     # every A.
-    assert {
-        dimension for clash in found.forward.clashes for dimension in clash.dimensions
-    } == {0, 1, 2}
-    assert len(found.forward.clashes) > 1
+    assert len(forward.clashes) > 1
+    assert set().union(*(clash.dimensions for clash in forward.clashes)) == {0, 1, 2}
 
 
 def unlike_at_pair(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     """Aware up to length 4. Lengths 4 and 5 share dimension 1 alone, which can't tell positions 0
     and 4 apart."""
-    place = forward.double()
-    first = torch.where(length.unsqueeze(1) == 5, place + 9, place)
-    return torch.stack([first, place % 4], dim=-1)
+    position = forward.double()
+    first = torch.where(length.unsqueeze(1) == 5, position + 9, position)
+    return torch.stack([first, position % 4], dim=-1)
 
 
 def separated_by_pairs(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-    """Dimension 0 can't tell places 1 and 2 apart. Dimension 1 can, but length 1 spoils it, which
-    has only place 0."""
+    """Dimension 0 can't tell positions 1 and 2 apart. Dimension 1 can, but length 1 spoils it,
+    which has only position 0."""
     spoiled = torch.where(length.unsqueeze(1) == 1, 99, forward)
     return torch.stack([forward.clamp(max=1), spoiled], dim=-1).double()
 
@@ -104,49 +102,44 @@ def separated_by_pairs(forward: Tensor, backward: Tensor, length: Tensor) -> Ten
 def test_the_literal_reading_needs_separation_of_the_positions_of_the_two_lengths(
     scheme: Scheme, max_length: int, holds: bool, by_pair: bool
 ) -> None:
-    found = analyse(scheme, max_length, d=2).forward
-    assert (found.holds, found.holds_by_pair) == (holds, by_pair)
+    forward = analyse(scheme, max_length, d=2).forward
+    assert (forward.holds, forward.holds_by_pair) == (holds, by_pair)
 
 
 def test_slow_sinusoids_differ_and_rounding_noise_does_not() -> None:
-    slow = analyse(
-        lambda f, b, n: torch.cos(f.double() / 10000).unsqueeze(-1).expand(-1, -1, 2),
-        max_length=3,
-        d=2,
-    )
-    assert slow.forward.holds
-    assert not slow.backward.holds
-    noise = analyse(
-        lambda f, b, n: (
-            (f.double() + 1e-16 * n.unsqueeze(1)).unsqueeze(-1).sin().expand(-1, -1, 2)
-        ),
-        9,
-        2,
-    )
-    assert noise.forward.holds
+    def slow(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return torch.cos(forward.double() / 10000).unsqueeze(-1).expand(-1, -1, 2)
+
+    def noisy(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        moved = forward.double() + 1e-16 * length.unsqueeze(1)
+        return moved.unsqueeze(-1).sin().expand(-1, -1, 2)
+
+    analysis = analyse(slow, max_length=3, d=2)
+    assert analysis.forward.holds
+    assert not analysis.backward.holds
+    assert analyse(noisy, max_length=9, d=2).forward.holds
 
 
 def test_a_dimension_of_rounding_noise_counts_as_zero() -> None:
     def cancelled(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return torch.stack(
-            [torch.ones(forward.shape), 1e-17 * forward], dim=-1
-        ).double()
+        return torch.stack([torch.ones(forward.shape), 1e-17 * forward], -1).double()
 
-    found = analyse(cancelled, max_length=20, d=2)
-    assert not found.unique_within_length
-    assert not found.forward.holds
+    analysis = analyse(cancelled, max_length=20, d=2)
+    assert not analysis.unique_within_length
+    assert not analysis.forward.holds
 
 
 @pytest.mark.parametrize("factor", [1e-20, 1e12])
 def test_the_scale_of_an_encoding_changes_nothing(factor: float) -> None:
-    found = analyse(
-        lambda f, b, n: factor * (BASE["dpe"](f, b, n) + 1e-16 * n[:, None, None]),
-        20,
-        8,
-    )
-    assert (found.forward.dimensions, found.backward.dimensions) == (FIRST, LAST)
-    assert found.unique
-    assert found.linear.holds
+    def scaled(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        noise = 1e-16 * length[:, None, None]
+        return factor * (BASE["dpe"](forward, backward, length) + noise)
+
+    analysis = analyse(scaled, 20, 8)
+    assert analysis.forward.dimensions == FIRST
+    assert analysis.backward.dimensions == LAST
+    assert analysis.unique
+    assert analysis.linear.holds
 
 
 @given(
@@ -155,33 +148,21 @@ def test_the_scale_of_an_encoding_changes_nothing(factor: float) -> None:
     ),
     tolerance=st.sampled_from([0.5, 1.5, 2.5]),
 )
-@example(
-    points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5
-)  # by the weighted sum, the second is between the others
+# By the weighted sum, the second is between the others.
+@example(points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5)
 @settings(max_examples=200, deadline=None)
 def test_a_collision_is_found_exactly_when_comparing_every_two_rows_finds_one(
     points: list[tuple[int, int]], tolerance: float
 ) -> None:
     """With a tolerance this wide, equal rows are often not side by side in the order of the
     weighted sum."""
-    count = torch.arange(len(points))
-    table = EncodingTable(
-        torch.tensor(points).double(),
-        torch.ones(2),
-        count,
-        torch.full_like(count, len(points)),
-        tolerance,
-    )
-    found = collision(table, count, torch.tensor([True, True]))
-    equal = [
-        (a, b)
-        for b in range(len(points))
-        for a in range(b)
-        if max(
-            abs(one - other) for one, other in zip(points[a], points[b], strict=True)
-        )
-        <= tolerance
-    ]
-    assert (found is not None) == bool(equal)
-    if found is not None:
-        assert found.positions in equal
+    rows = torch.tensor(points).double()
+    number = torch.arange(len(points))
+    length = torch.full_like(number, len(points))
+    table = EncodingTable(rows, torch.ones(2), number, length, tolerance)
+    pair = collision(table, number)
+    apart = torch.cdist(rows, rows, p=torch.inf)
+    equal = (apart <= tolerance).triu(1).nonzero().tolist()
+    assert (pair is not None) == bool(equal)
+    if pair is not None:
+        assert list(pair.positions) in equal

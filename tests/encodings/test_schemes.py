@@ -2,6 +2,7 @@
 one's own."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,16 @@ def session(*lengths: int) -> tuple[Tensor, Tensor, Tensor]:
     length = torch.tensor(lengths)
     forward = torch.arange(max(lengths)).expand(len(lengths), -1)
     return forward, length.unsqueeze(1) - 1 - forward, length
+
+
+def encoded(name: str, d: int, length: int, **options: int) -> list[list[float]]:
+    """The encoding of one session in double precision, position by position."""
+    encoding = make_encoding(name, d, length, **options).double()
+    return encoding(*session(length))[0].tolist()
+
+
+def near(expected: Any) -> Any:
+    return pytest.approx(expected, abs=1e-15)
 
 
 def with_table(name: str, rows: list[list[float]]) -> torch.nn.Module:
@@ -61,8 +72,8 @@ AT_ONE_OF_FOUR = {
 
 @pytest.mark.parametrize("name", AT_ONE_OF_FOUR)
 def test_fixed_scheme_at_position_1_of_4(name: str) -> None:
-    encoded = EVERY[name](4, 4).double()(*session(4))
-    assert encoded[0, 1].tolist() == pytest.approx(AT_ONE_OF_FOUR[name], abs=1e-15)
+    values = EVERY[name](4, 4).double()(*session(4))
+    assert values[0, 1].tolist() == near(AT_ONE_OF_FOUR[name])
 
 
 TABLE = [
@@ -87,45 +98,22 @@ def test_learned_scheme_at_position_0_of_3(name: str) -> None:
 
 
 def test_the_frequency_bases_of_dpe_and_2dspe() -> None:
-    dual = make_encoding("dpe", d=8, max_length=8).double()(*session(8))
-    over_half = make_encoding("dpe", d=8, max_length=8, over_half=True).double()(
-        *session(8)
-    )
-    assert dual[0, 5, 2].item() == pytest.approx(
-        math.sin(5 / 10000 ** (2 / 8)), abs=1e-15
-    )
-    assert over_half[0, 5, 2].item() == pytest.approx(
-        math.sin(5 / 10000 ** (2 / 4)), abs=1e-15
-    )
-    assert over_half[0, 5, 7].item() == pytest.approx(
-        math.cos(2 / 10000 ** (2 / 4)), abs=1e-15
-    )
-    encoded = make_encoding("2dspe", d=8, max_length=8).double()(*session(6))
-    expected = [
-        math.sin(3 / 100),
-        math.cos(3 / 100),
-        math.sin(6),
-        math.cos(6),
-        math.sin(6 / 100),
-        math.cos(6 / 100),
-    ]
-    assert encoded[0, 3, 2:].tolist() == pytest.approx(expected, abs=1e-15)
+    dual = encoded("dpe", 8, 8)[5]
+    over_half = encoded("dpe", 8, 8, over_half=True)[5]
+    assert dual[2] == near(math.sin(5 / 10000 ** (2 / 8)))
+    assert over_half[2] == near(math.sin(5 / 10000 ** (2 / 4)))
+    assert over_half[7] == near(math.cos(2 / 10000 ** (2 / 4)))
+    two_dimensional = encoded("2dspe", 8, 6)[3]
+    of_position = [math.sin(3 / 100), math.cos(3 / 100)]
+    of_length = [math.sin(6), math.cos(6), math.sin(6 / 100), math.cos(6 / 100)]
+    assert two_dimensional[2:] == near(of_position + of_length)
 
 
 def test_an_odd_d_leaves_out_the_last_cosine() -> None:
-    wide = make_encoding("spe", d=3, max_length=4).double()(*session(4))[0, 3]
     slow = 3 / 10000 ** (2 / 3)
-    assert wide.tolist() == pytest.approx(
-        [math.sin(3), math.cos(3), math.sin(slow)], abs=1e-15
-    )
-    dual = make_encoding("dpe", d=3, max_length=4).double()(*session(4))[0, 3]
-    assert dual.tolist() == pytest.approx(
-        [math.sin(3), math.sin(0), math.cos(0)], abs=1e-15
-    )
-    added = make_encoding("aspe", d=3, max_length=4).double()(*session(5))[0, 3]
-    assert added[2].item() == pytest.approx(
-        math.sin(slow) + math.cos(slow / 3), abs=1e-15
-    )
+    assert encoded("spe", 3, 4)[3] == near([math.sin(3), math.cos(3), math.sin(slow)])
+    assert encoded("dpe", 3, 4)[3] == near([math.sin(3), math.sin(0), math.cos(0)])
+    assert encoded("aspe", 3, 5)[3][2] == near(math.sin(slow) + math.cos(slow / 3))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -161,18 +149,16 @@ def test_a_scheme_depends_on_what_it_reads_and_on_all_of_it(
     """A repeated item has forward and backward positions that do not add up to the length, so they
     vary freely."""
     encoding = EVERY[name](d, 21).double()
-    one, other = (
+    one, other = [
         encoding(
             torch.tensor([[forward]]),
             torch.tensor([[backward]]),
             torch.tensor([length + 1]),
         )
         for forward, backward, length in (first, second)
-    )
-    read = [which in READS[name] for which in ("forward", "backward", "length")]
-    same = all(
-        a == b for a, b, is_read in zip(first, second, read, strict=True) if is_read
-    )
+    ]
+    arguments = zip(("forward", "backward", "length"), first, second, strict=True)
+    same = all(a == b for argument, a, b in arguments if argument in READS[name])
     # The plain sum is the same when the two positions are exchanged.
     same = same or (name == "sum" and first[:2] == second[1::-1])
     assert torch.allclose(one, other, rtol=0, atol=1e-13) == same
@@ -197,11 +183,11 @@ def test_the_output_has_the_modules_dtype(name: str, dtype: torch.dtype) -> None
     exact = EVERY[name](6, 8).double()
     cast = EVERY[name](6, 8)
     cast.load_state_dict(exact.state_dict())
-    encoded = cast.to(dtype)(*session(8))
-    assert encoded.dtype == dtype
-    torch.testing.assert_close(
-        encoded.double(), exact(*session(8)), rtol=0, atol=4 * torch.finfo(dtype).eps
-    )
+    rounded = cast.to(dtype)(*session(8))
+    assert rounded.dtype == dtype
+    tolerance = 4 * torch.finfo(dtype).eps
+    expected = exact(*session(8))
+    torch.testing.assert_close(rounded.double(), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -209,11 +195,10 @@ def test_half_precision_rounds_the_result_and_not_the_position(
     dtype: torch.dtype,
 ) -> None:
     """Position 299 can't be written in bfloat16, and sin(299) is nothing like sin(300)."""
-    encoded = make_encoding("spe", 4, 300).to(dtype)(*session(300))
+    rounded = make_encoding("spe", 4, 300).to(dtype)(*session(300))
     exact = make_encoding("spe", 4, 300).double()(*session(300))
-    torch.testing.assert_close(
-        encoded.double(), exact, rtol=0, atol=torch.finfo(dtype).eps
-    )
+    tolerance = torch.finfo(dtype).eps
+    torch.testing.assert_close(rounded.double(), exact, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -242,18 +227,14 @@ def test_the_compiled_form_gives_the_same_values() -> None:
     """The backend generates no code, which would take a C compiler and a minute."""
     every = EveryEncoding({name: scheme(7, 4) for name, scheme in EVERY.items()})
     compiled = torch.compile(every, backend="aot_eager", fullgraph=True)
-    for lengths in ((3,), (1, 6)):
-        torch.testing.assert_close(
-            compiled(*session(*lengths)), every(*session(*lengths))
-        )
+    for batch in (session(3), session(1, 6)):
+        torch.testing.assert_close(compiled(*batch), every(*batch))
 
 
 def test_all_learned_schemes_have_as_many_weights() -> None:
-    sizes = {
-        name: sum(weight.numel() for weight in make_encoding(name, 10, 30).parameters())
-        for name in LEARNED
-    }
-    assert set(sizes.values()) == {300}
+    for name in LEARNED:
+        weights = make_encoding(name, 10, 30).parameters()
+        assert sum(weight.numel() for weight in weights) == 300
 
 
 @pytest.mark.parametrize(
@@ -285,13 +266,11 @@ def test_rpe_biases_attention_by_the_offset_from_query_to_key() -> None:
     assert bias is not None
     assert bias[0, 0].tolist() == [[2, 3, 4], [1, 2, 3], [0, 1, 2]]
     assert torch.equal(bias[0, 1], bias[0, 0] + 100)
-    past = attention_bias(
-        relative(), torch.tensor([[0, 9]]), torch.tensor([[9, 0]]), torch.tensor([10])
-    )
+    # Offsets past the table share its ends.
+    far = (torch.tensor([[0, 9]]), torch.tensor([[9, 0]]), torch.tensor([10]))
+    past = attention_bias(relative(), *far)
     assert past is not None
-    assert past[0, 0].tolist() == [[2, 4], [0, 2]], (
-        "offsets past the table share its ends"
-    )
+    assert past[0, 0].tolist() == [[2, 4], [0, 2]]
     assert attention_bias(make_encoding("ldpe", d=4, max_length=3), *session(3)) is None
 
 
@@ -301,13 +280,8 @@ def test_rpe_starts_without_a_preference_and_can_learn_one() -> None:
     assert bias is not None
     assert not bias.any()
     bias[:, :, 0, 1].sum().backward()
-    assert encoding.get_parameter("table").grad.tolist() == [
-        [0, 0],
-        [0, 0],
-        [0, 0],
-        [1, 1],
-        [0, 0],
-    ]
+    gradient = encoding.get_parameter("table").grad
+    assert gradient.tolist() == [[0, 0]] * 3 + [[1, 1], [0, 0]]
 
 
 # Schemes of one's own.
@@ -327,37 +301,25 @@ class Scaled(torch.nn.Module):
 
 
 def test_a_users_own_function_module_or_class_is_accepted() -> None:
-    assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [
-        [0, 1],
-        [1, 0],
-    ]
-    assert (
-        make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist()
-        == [0.25] * 3
-    )
-    own = Scaled(3, 4).to("meta")  # like a module that is already on an accelerator
-    assert make_encoding(own, d=3, max_length=9) is own
+    function = make_encoding(counting, d=2, max_length=9)
+    assert function(*session(2))[0].tolist() == [[0, 1], [1, 0]]
+    built = make_encoding(Scaled, d=3, max_length=4)
+    assert built(*session(2))[0, 1].tolist() == [0.25] * 3
+    module = Scaled(3, 4).to("meta")  # like a module that is already on an accelerator
+    assert make_encoding(module, d=3, max_length=9) is module
 
 
 @pytest.mark.parametrize(
-    ("own", "seen"),
+    ("wrong", "seen"),
     [
-        (lambda forward, backward, length: forward, r"torch\.int64 \(1, 2\)"),
-        (
-            lambda forward, backward, length: torch.stack([forward] * 3, -1),
-            r"torch\.int64 \(1, 2, 3\)",
-        ),
-        (
-            lambda forward, backward, length: torch.zeros(1, 2, 4),
-            r"torch\.float32 \(1, 2, 4\)",
-        ),
-        (lambda forward, backward, length: [[0.0]], "list"),
+        (torch.tensor([[0, 1]]), r"torch\.int64 \(1, 2\)"),
+        (torch.zeros(1, 2, 3, dtype=torch.int64), r"torch\.int64 \(1, 2, 3\)"),
+        (torch.zeros(1, 2, 4), r"torch\.float32 \(1, 2, 4\)"),
+        ([[0.0]], "list"),
     ],
 )
 def test_a_wrong_shape_from_a_users_scheme_is_reported_at_once(
-    own: object, seen: str
+    wrong: Any, seen: str
 ) -> None:
-    with pytest.raises(
-        ValueError, match=rf"gave {seen} .* it must give floats of \(1, 2, 3\)"
-    ):
-        make_encoding(own, d=3, max_length=9)
+    with pytest.raises(ValueError, match=rf"gave {seen} .* \(1, 2, 3\)"):
+        make_encoding(lambda forward, backward, length: wrong, d=3, max_length=9)

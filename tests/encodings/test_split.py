@@ -3,8 +3,9 @@ split."""
 
 import pytest
 import torch
+from torch import Tensor
 
-from posrec.encodings.schemes import ENCODINGS, make_encoding
+from posrec.encodings.schemes import ENCODINGS, AnyScheme, make_encoding
 from posrec.encodings.split import require_split, split
 
 LENGTH = 12
@@ -14,7 +15,7 @@ SPLIT = [name for name in ENCODINGS if name not in BY_LENGTH]
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_the_parts_add_up_to_the_encoding_at_every_place_of_every_length(
+def test_the_parts_add_up_to_the_encoding_at_every_position_of_every_length(
     name: str,
 ) -> None:
     encoding = make_encoding(name, D, LENGTH)
@@ -22,45 +23,38 @@ def test_the_parts_add_up_to_the_encoding_at_every_place_of_every_length(
     forward, backward, _ = split(encoding, LENGTH)
     assert not backward[0].any()
     for length in range(1, LENGTH + 1):
-        place = torch.arange(length)
-        whole = encoding(place[None], length - 1 - place[None], torch.tensor([length]))[
-            0
-        ]
-        assert torch.allclose(
-            forward[place] + backward[length - 1 - place], whole, atol=1e-6
-        )
+        position = torch.arange(length)[None]
+        from_last = length - 1 - position
+        expected = encoding(position, from_last, torch.tensor([length]))
+        added = forward[position] + backward[from_last]
+        assert torch.allclose(added, expected, atol=1e-6)
 
 
 def test_the_bias_by_distance_is_that_of_the_pairs() -> None:
     encoding = make_encoding("rpe", D, LENGTH, heads=2)
-    torch.nn.init.normal_(encoding.table)
-    place = torch.arange(LENGTH)[None]
-    whole = encoding.attention_bias(place, LENGTH - 1 - place, torch.tensor([LENGTH]))[
-        0
-    ]
-    _, _, bias = split(encoding, LENGTH)
+    torch.nn.init.normal_(encoding.get_parameter("table"))
+    position = torch.arange(LENGTH)[None]
+    session = (position, LENGTH - 1 - position, torch.tensor([LENGTH]))
+    (of_pairs,) = encoding.attention_bias(*session)
+    _, _, by_distance = split(encoding, LENGTH)
     for i in range(LENGTH):
         for j in range(i + 1):
-            assert torch.equal(bias[:, i - j], whole[:, i, j])
+            assert torch.equal(by_distance[:, i - j], of_pairs[:, i, j])
 
 
-def product(
-    forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
-) -> torch.Tensor:
+def product(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     return (forward * backward)[..., None].float().expand(-1, -1, D)
 
 
 class BiasOfTheFirst(torch.nn.Module):
-    """A bias that depends on the place, not on the distance."""
+    """A bias that depends on the position, not on the distance."""
 
-    def forward(
-        self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return torch.zeros(*forward.shape, D)
 
     def attention_bias(
-        self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor
-    ) -> torch.Tensor:
+        self, forward: Tensor, backward: Tensor, length: Tensor
+    ) -> Tensor:
         return (forward == 0).float()[:, None, None].expand(-1, 1, forward.shape[1], -1)
 
 
@@ -69,8 +63,7 @@ class BiasOfTheFirst(torch.nn.Module):
     [*BY_LENGTH, product, BiasOfTheFirst()],
     ids=["2dspe", "2dlpe", "product", "bias"],
 )
-def test_what_can_not_be_split_is_refused(scheme) -> None:
-    with pytest.raises(
-        ValueError, match="encoding=mine depends on the session's length"
-    ):
-        require_split(make_encoding(scheme, D, LENGTH), "mine", LENGTH)
+def test_what_can_not_be_split_is_refused(scheme: AnyScheme) -> None:
+    encoding = make_encoding(scheme, D, LENGTH)
+    with pytest.raises(ValueError, match="encoding=mine depends on"):
+        require_split(encoding, "mine", LENGTH)

@@ -33,15 +33,9 @@ def test_all_statements_but_two_hold(max_length: int, d: int) -> None:
     assert {statement.name for statement in checked if not statement.holds} == FALSE
     names = [statement.name for statement in checked]
     assert len(names) == len(set(names)) == 15
-    for numbered in (
-        "Property 3.1",
-        "Property 3.2",
-        "Property 3.3",
-        "Theorem 3.4",
-        "Corollary 3.5",
-        "Theorem 4.1",
-    ):
-        assert numbered in names
+    numbered = [f"Property 3.{number}" for number in (1, 2, 3)]
+    numbered += ["Theorem 3.4", "Corollary 3.5", "Theorem 4.1"]
+    assert set(numbered) <= set(names)
 
 
 def test_where_the_paper_and_the_definitions_differ() -> None:
@@ -49,16 +43,15 @@ def test_where_the_paper_and_the_definitions_differ() -> None:
         name: differences(analyse(name, 20, 8), PAPER[name])
         for name in examined_names()
     }
-    assert {name: found for name, found in differing.items() if found} == {
-        "aspe": ("linear",),
-        "2dspe": ("forward",),
-    }
+    assert differing.pop("aspe") == ("linear",)
+    assert differing.pop("2dspe") == ("forward",)
+    assert not any(differing.values())
 
 
 def test_only_claims_that_were_made_can_differ() -> None:
-    found = analyse("spe", 5, 4)
-    assert differences(found, PaperClaim()) == ()
-    assert len(differences(found, PaperClaim(False, True, False, True, False))) == 5
+    analysis = analyse("spe", 5, 4)
+    assert differences(analysis, PaperClaim()) == ()
+    assert len(differences(analysis, PaperClaim(False, True, False, True, False))) == 5
 
 
 def planted(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
@@ -84,17 +77,14 @@ def test_steps_that_change_with_the_length_are_found(
     dimensions: tuple[int, ...], backward: bool, shared: bool
 ) -> None:
     table = tabulate(build(planted, 6, 4), 6)
-    assert (
-        shares_steps(table, Awareness(True, True, dimensions, (), None), backward)
-        == shared
-    )
+    awareness = Awareness(True, True, dimensions, (), None)
+    assert shares_steps(table, awareness, backward) == shared
 
 
 def test_a_bias_must_be_relative_and_must_change_with_the_query() -> None:
     relative = RPE(2, 6)
-    assert not bias_is_relative(
-        relative, 6
-    )  # all zero: for one j nothing changes with i
+    # All zero: for one j nothing changes with i.
+    assert not bias_is_relative(relative, 6)
     torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(1))
     assert bias_is_relative(relative, 6)
 
@@ -102,9 +92,8 @@ def test_a_bias_must_be_relative_and_must_change_with_the_query() -> None:
         def attention_bias(
             self, forward: Tensor, backward: Tensor, length: Tensor
         ) -> Tensor:
-            return super().attention_bias(forward, backward, length) + (
-                backward[:, None, :, None] == 3
-            )
+            bias = super().attention_bias(forward, backward, length)
+            return bias + (backward[:, None, :, None] == 3)
 
     absolute = Absolute(2, 6)
     absolute.load_state_dict(relative.state_dict())

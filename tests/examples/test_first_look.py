@@ -14,11 +14,8 @@ SMALLER = {"SESSIONS = 8_000": "SESSIONS = 600", "EPOCHS = 4": "EPOCHS = 1"}
 
 
 def cells(kind: str) -> list[dict[str, Any]]:
-    return [
-        cell
-        for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-        if cell["cell_type"] == kind
-    ]
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
 def run(replaced: dict[str, str]) -> tuple[dict[str, Any], int]:
@@ -41,10 +38,9 @@ def run(replaced: dict[str, str]) -> tuple[dict[str, Any], int]:
 def check(names: dict[str, Any], figures: int) -> None:
     assert figures == 3  # an encoding, two models compared, a session explained
     assert list(names["result"].metrics) == ["stan", "posrec"]
-    assert sum(names["why"].parts.values()) == pytest.approx(
-        names["why"].score, rel=1e-4, abs=1e-4
-    )
-    assert [click.item for click in names["why"].clicks] == names["session"]
+    why = names["why"]
+    assert sum(why.parts.values()) == pytest.approx(why.score, rel=1e-4, abs=1e-4)
+    assert [click.item for click in why.clicks] == names["session"]
     assert not Path(names["folder"].name).exists()
 
 
@@ -59,10 +55,7 @@ def test_it_runs_as_it_is() -> None:
 
 def test_its_outputs_are_stored_and_small() -> None:
     outputs = [output for cell in cells("code") for output in cell["outputs"]]
-    assert [
-        output
-        for output in outputs
-        if output["output_type"] == "error" or output.get("name") == "stderr"
-    ] == []
+    assert "error" not in [output["output_type"] for output in outputs]
+    assert "stderr" not in [output.get("name") for output in outputs]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
     assert NOTEBOOK.stat().st_size < 300_000

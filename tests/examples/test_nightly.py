@@ -1,8 +1,9 @@
-"""examples/nightly: nights in a row on a growing log, with a server that loads each promoted model."""
+"""examples/nightly: nights in a row on a growing log, with a server that loads each new model."""
 
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -39,13 +40,10 @@ class Shop:
         self.home = folder / "home"
 
     def grow_to(self, day: int) -> None:
-        start = int(self.lines[1].rsplit(",", 1)[1])
-        kept = [
-            line
-            for line in self.lines[1:]
-            if int(line.rsplit(",", 1)[1]) < start + day * DAY
-        ]
-        self.log.write_text(self.lines[0] + "".join(kept))
+        header, *clicks = self.lines
+        times = [int(line.rsplit(",", 1)[1]) for line in clicks]
+        until_day = sum(time < times[0] + day * DAY for time in times)
+        self.log.write_text("".join([header, *clicks[:until_day]]))
 
     def night(self, *options: str) -> int:
         base = ["--log", str(self.log), "--home", str(self.home), "--device", "cpu"]
@@ -53,14 +51,20 @@ class Shop:
 
     @property
     def records(self) -> list[dict[str, object]]:
-        return [
-            json.loads(line)
-            for line in (self.home / "nights.jsonl").read_text().splitlines()
-        ]
+        lines = (self.home / "nights.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
 
     @property
     def current(self) -> str:
         return (self.home / "current").resolve().name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Of the run that is served."""
+        config: dict[str, Any] = json.loads(
+            (self.home / "current" / "config.json").read_text()
+        )
+        return config
 
 
 @pytest.fixture
@@ -80,35 +84,22 @@ def test_nights_in_a_row_and_a_server_that_follows(shop: Shop) -> None:
         second = shop.current
         assert second != first
         until(lambda: server.metric("posrec_reloads_total") == 1)
-        config = json.loads((shop.home / "current" / "config.json").read_text())
-        assert Path(config["started_from"]["run"]).name == first
+        assert Path(shop.config["started_from"]["run"]).name == first
 
         shop.log.write_text("session_id,item_id,timestamp\nonly,one\n")
         assert shop.night(*QUICK) == 1  # a log that can't be read
         shop.grow_to(25)
-        assert (
-            shop.night(*QUICK, "--set", "learning_rate=1e30") == 1
-        )  # a loss that is not a number
-        assert (
-            shop.night(*QUICK, "--tolerance=-1") == 3
-        )  # a model that is not good enough
+        # A loss that is not a number, and a model that is not good enough.
+        assert shop.night(*QUICK, "--set", "learning_rate=1e30") == 1
+        assert shop.night(*QUICK, "--tolerance=-1") == 3
         assert shop.current == second
         assert server.recommend(item, k=3).status == 200
         assert server.metric("posrec_reloads_total") == 1
-    assert [record["promoted"] for record in shop.records] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
-    assert ["failed" in record for record in shop.records] == [
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
+    promoted = (True, False)
+    failed = (False, True)
+    refused = (False, False)
+    outcomes = [(night["promoted"], "failed" in night) for night in shop.records]
+    assert outcomes == [promoted, promoted, failed, failed, refused]
     assert (shop.home / "runs" / second / "model.safetensors").exists()
 
 
@@ -123,9 +114,7 @@ def test_only_the_latest_nights_are_kept_and_always_the_served_one(shop: Shop) -
     shop.nightly.switch(shop.home / "current", Path("runs") / "1")
     shop.nightly.remove_old(shop.home, 2)
     assert listed(shop.home / "runs") == ["1", "3", "4"]
-    left = [
-        f"{name}{more}" for name in ("1", "3", "4") for more in ("", ".bad-lines.jsonl")
-    ]
+    left = [file for name in "134" for file in (name, f"{name}.bad-lines.jsonl")]
     assert listed(shop.home / "data") == [".5.unfinished-x", *left]
     shop.nightly.switch(shop.home / "current", Path("runs") / "4")
     assert shop.current == "4"
@@ -139,7 +128,7 @@ def test_two_nights_never_run_at_once(
     shop.home.mkdir()
     with FileLock(shop.home / ".lock"):
         assert shop.night() == 1
-    assert "another night is running" in capsys.readouterr().err
+    assert "another night" in capsys.readouterr().err
 
 
 def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(
@@ -150,7 +139,7 @@ def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(
     assert not (shop.home / "current").exists()
     assert shop.night("--model", "pop") == 0
     assert shop.night() == 0  # a model that counts is counted anew
-    assert "--metric clicks is not one of recall@5" in str(shop.records[0]["failed"])
+    assert "--metric clicks" in str(shop.records[0]["failed"])
 
 
 def test_options_of_preparing(shop: Shop) -> None:
@@ -158,20 +147,15 @@ def test_options_of_preparing(shop: Shop) -> None:
     clicks = shop.log.read_text().partition("\n")[2]
     shop.log.write_text("a,2,c\n" + clicks)
     assert shop.night(*QUICK) == 1  # the columns can't be guessed
-    columns = [
-        f"--prepare={kind}_column={name}"
-        for kind, name in (("session", "a"), ("item", "2"), ("time", "c"))
-    ]
-    columns.append(
-        "--prepare=format=csv"
-    )  # of a header with a number it can't be concluded
-    assert shop.night(*QUICK, *columns, "--prepare", "min_support=few") == 1
-    assert shop.records[-1]["failed"] == "min_support must be a whole number, not 'few'"
-    assert shop.night(*QUICK, *columns, "--prepare", "min_support=6") == 0
+    columns = ("session_column=a", "item_column=2", "time_column=c")
+    # The format can't be concluded from a header with a number.
+    options = [f"--prepare={pair}" for pair in (*columns, "format=csv")]
+    assert shop.night(*QUICK, *options, "--prepare", "min_support=few") == 1
+    assert "min_support" in str(shop.records[-1]["failed"])
+    assert shop.night(*QUICK, *options, "--prepare", "min_support=6") == 0
     (night,) = (shop.home / "data").glob("*")
-    assert (
-        json.loads((night / "manifest.json").read_text())["options"]["min_support"] == 6
-    )
+    manifest = json.loads((night / "manifest.json").read_text())
+    assert manifest["options"]["min_support"] == 6
 
     with pytest.raises(SystemExit):
         shop.night("--prepare", "gap")
@@ -189,17 +173,12 @@ def test_another_model_starts_from_random_weights_and_so_does_a_fresh_one(
 ) -> None:
     shop.grow_to(8)
     always = (*QUICK, "--tolerance", "1")
-    names = []
+    models = []
     for more in (("--model", "posrec"), (), ("--fresh",), ("--model", "stamp")):
         assert shop.night(*always, *more) == 0
-        config = json.loads((shop.home / "current" / "config.json").read_text())
-        names.append((config["model"], "started_from" in config))
-    assert names == [
-        ("posrec", False),
-        ("posrec", True),
-        ("posrec", False),
-        ("stamp", False),
-    ]
+        models.append((shop.config["model"], "started_from" in shop.config))
+    fresh = ("posrec", False)
+    assert models == [fresh, ("posrec", True), fresh, ("stamp", False)]
 
 
 def test_a_model_of_ones_own_is_trained_every_night(shop: Shop, tmp_path: Path) -> None:
@@ -210,10 +189,8 @@ def test_a_model_of_ones_own_is_trained_every_night(shop: Shop, tmp_path: Path) 
     own = ("--model", f"{tmp_path / 'mine.py'}:MINE", *QUICK, "--tolerance", "1")
     assert shop.night(*own) == 0
     assert shop.night(*own) == 0
-    config = json.loads((shop.home / "current" / "config.json").read_text())
-    assert config["started_from"]["run"] == str(
-        (shop.home / "runs" / str(shop.records[0]["night"])).resolve()
-    )
+    first = shop.home / "runs" / str(shop.records[0]["night"])
+    assert shop.config["started_from"]["run"] == str(first.resolve())
 
 
 def test_a_test_day_of_a_few_clicks_promotes_nothing(shop: Shop) -> None:
@@ -221,11 +198,8 @@ def test_a_test_day_of_a_few_clicks_promotes_nothing(shop: Shop) -> None:
     shop.grow_to(8)
     session, item, time = shop.log.read_text().splitlines()[-1].split(",")
     with shop.log.open("a") as file:
-        file.write(
-            "".join(
-                f"{session}-late,{item},{int(time) + 50 * DAY + click}\n"
-                for click in range(3)
-            )
-        )
+        for click in range(3):
+            late = int(time) + 50 * DAY + click
+            file.write(f"{session}-late,{item},{late}\n")
     assert shop.night("--model", "pop") == 1
-    assert "has only 2 samples to compare models by" in str(shop.records[0]["failed"])
+    assert "only 2 samples" in str(shop.records[0]["failed"])

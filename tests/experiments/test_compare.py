@@ -22,7 +22,7 @@ from posrec.errors import InputError
 from posrec.evaluation.metrics import RANKING
 from posrec.experiments.compare import compare, compare_rankings
 from posrec.fitting.evaluate_run import evaluate_run
-from posrec.models.registry import MODELS
+from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from posrec.testing import write_dataset
@@ -75,7 +75,7 @@ def test_results_in_python_and_the_best_model_against_all_others(
     data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    models = ["pop", MODELS["itemknn"], MODELS["coclick"]]
+    models: list[str | ModelSpec] = ["pop", MODELS["itemknn"], MODELS["coclick"]]
     result = posrec.compare(data, models=models, progress=SilentProgress())
     assert listed(tmp_path) == []
     frame = result.to_frame()

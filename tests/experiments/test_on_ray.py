@@ -11,7 +11,7 @@ from tests.helpers import RecordingProgress, listed
 
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.reproduce import jobs
-from posrec.experiments.reproduce.jobs import Job, run_jobs
+from posrec.experiments.reproduce.jobs import Job, JobResult, run_jobs
 from posrec.experiments.tune import tune
 from posrec.io.executor import Cluster
 
@@ -39,7 +39,7 @@ def test_jobs_on_ray_are_those_of_this_process(
     marker = tmp_path / "killed"
     run_job = jobs.run_job
 
-    def killed_once(datasets, folder, device, job):
+    def killed_once(datasets: Any, folder: Path, device: str, job: Job) -> JobResult:
         """The first process that comes to seed 1 is killed."""
         if job.seed == 1 and not marker.exists():
             marker.touch()

@@ -23,7 +23,8 @@ import torch, torch._dynamo
 sys.modules["polars"] = None  # modules that need it can't be imported yet
 import posrec.cli, typer.rich_utils
 for package in ("cli", "data", "models", "training", "evaluation", "recommend"):
-    for module in pkgutil.walk_packages(import_module("posrec." + package).__path__, f"posrec.{package}."):
+    folders = import_module("posrec." + package).__path__
+    for module in pkgutil.walk_packages(folders, f"posrec.{package}."):
         with suppress(ImportError):
             import_module(module.name)
 del sys.modules["polars"]
@@ -53,7 +54,7 @@ for line in sys.stdin:
         run(job)
     if job["kill_after"] is not None:
         time.sleep(job["kill_after"])
-        os.kill(child, signal.SIGKILL)  # does nothing to a child that has ended, and keeps its exit code
+        os.kill(child, signal.SIGKILL)  # a child that has ended keeps its exit code
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 COMMAND = "from posrec.cli import main\nmain()\n"
@@ -72,10 +73,12 @@ def forking(forker: int) -> "subprocess.Popen[str]":
         "COLUMNS": "200",
         "OMP_NUM_THREADS": "1",
     }
-    line = [sys.executable, "-c", FORKING]
-    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        line, env=environment, stdin=pipe, stdout=pipe, text=True
+        [sys.executable, "-c", FORKING],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     atexit.register(process.communicate)
     return process
@@ -105,8 +108,9 @@ def forked(
             "code": before + code,
             "stdout": out.name,
             "stderr": err.name,
+            "kill_after": kill_after,
         }
-        process.stdin.write(json.dumps({**job, "kill_after": kill_after}) + "\n")
+        process.stdin.write(json.dumps(job) + "\n")
         process.stdin.flush()
         status = int(process.stdout.readline())
         return subprocess.CompletedProcess(words, status, out.read(), err.read())

@@ -31,18 +31,18 @@ SESSIONS = ["1 2 3", "2 3", "3 1 2"] * 20
 
 
 def refused(
-    log: Path, options: str, *says: str, out: str = "out", lines: int = 2
+    log: Path, options: str, *keywords: str, out: str = "out", lines: int = 2
 ) -> str:
-    """`posrec prepare LOG OPTIONS` exits with 2, prints at most `lines` lines that contain all of
-    `says`, and leaves no file behind."""
+    """`posrec prepare LOG OPTIONS` exits with 2, prints at most `lines` lines that contain all
+    keywords, and leaves no file behind."""
     before = sorted(log.parent.rglob("*"))
     done = command("prepare", log, *shlex.split(options), "--out", log.parent / out)
     message = done.err[done.err.index("error:") :]
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
     assert message.count("\n") <= lines
-    for words in says:
-        assert words in message, message
+    for keyword in keywords:
+        assert keyword in message, message
     assert sorted(log.parent.rglob("*")) == before
     return message
 

@@ -20,29 +20,21 @@ from tests.faults.refusals import (
 )
 from tests.helpers import packed, small_shop, write_lines, write_log
 
+FORMATS = [
+    *("csv", "yoochoose", "otto", "sessions"),
+    *("parquet", "srgnn", "diginetica", "recbole"),
+]
+
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    refused(tmp_path / "none.csv", "--format csv", "none.csv does not exist")
-    refused(tmp_path / "*.csv", "--format csv", "*.csv does not exist")
+    refused(tmp_path / "none.csv", "--format csv", "none.csv")
+    refused(tmp_path / "*.csv", "--format csv", "*.csv")
     log = write_log(tmp_path / "a.csv", small_shop())
-    refused(log, f"--format csv --items {tmp_path / 'i.csv'}", "i.csv does not exist")
-    refused(log, f"--format sessions --test {tmp_path / 't'}", "t does not exist")
+    refused(log, f"--format csv --items {tmp_path / 'i.csv'}", "i.csv")
+    refused(log, f"--format sessions --test {tmp_path / 'none'}", "none")
 
 
-@pytest.mark.parametrize(
-    "format",
-    [
-        "yoochoose",
-        "diginetica",
-        "retailrocket",
-        "otto",
-        "recbole",
-        "csv",
-        "parquet",
-        "sessions",
-        "srgnn",
-    ],
-)
+@pytest.mark.parametrize("format", [*FORMATS, "retailrocket"])
 def test_an_empty_file_of_every_format(tmp_path: Path, format: str) -> None:
     log = tmp_path / "a"
     log.touch()
@@ -64,57 +56,48 @@ def test_an_empty_file_of_every_format(tmp_path: Path, format: str) -> None:
 )
 def test_a_file_with_only_a_header(tmp_path: Path, format: str, header: str) -> None:
     log = write_lines(tmp_path / "a.csv", [header])
-    refused(log, f"--format {format}", "a.csv holds no clicks", "header")
+    refused(log, f"--format {format}", "a.csv", "header")
+
+
+NO_ITEM = "session_id,thing,time"
+RECBOLE = "session_id:token,item_id:token,timestamp:float"
 
 
 @pytest.mark.parametrize(
-    ("header", "options", "says"),
+    ("header", "options", "keyword"),
     [
-        ("session_id,thing,time", "csv", "no column that looks like the item"),
-        ("session_id,thing,time", "csv --item-column sku", "a.csv has no column 'sku'"),
-        (
-            "session_id,thing,time",
-            "diginetica",
-            "a.csv, line 1: not a Diginetica header",
-        ),
-        ("session_id,thing,time", "retailrocket", "a.csv has no column 'visitorid'"),
-        (
-            "session_id,thing,time",
-            "csv --events x --item-column thing",
-            "looks like the event",
-        ),
-        ("session,item,item", "csv", "a.csv, line 1: the column 'item' appears twice"),
+        (NO_ITEM, "csv", "the item"),
+        (NO_ITEM, "csv --item-column sku", "'sku'"),
+        (NO_ITEM, "diginetica", "a.csv, line 1: "),
+        (NO_ITEM, "retailrocket", "'visitorid'"),
+        (NO_ITEM, "csv --events x --item-column thing", "the event"),
+        ("session,item,item", "csv", "twice"),
         (HEADER, "csv --item-column session_id", "both the session and the item"),
-        (
-            "session_id:token,item_id:token,timestamp:float",
-            "recbole",
-            "--format csv --delimiter ','",
-        ),
+        (RECBOLE, "recbole", "--format csv --delimiter ','"),
     ],
 )
 def test_a_header_without_the_columns(
-    tmp_path: Path, header: str, options: str, says: str
+    tmp_path: Path, header: str, options: str, keyword: str
 ) -> None:
-    refused(
-        write_lines(tmp_path / "a.csv", [header, "1,2,3"]), f"--format {options}", says
-    )
+    log = write_lines(tmp_path / "a.csv", [header, "1,2,3"])
+    refused(log, f"--format {options}", keyword)
 
 
 @pytest.mark.parametrize(
-    ("lines", "old", "new", "options", "says"),
+    ("lines", "old", "new", "options", "keyword"),
     [
-        ([HEADER, *GOOD], ",", ";", "csv", "pass --delimiter ';'"),
-        ([HEADER, *GOOD], ",", "\t", "csv", "pass --delimiter '\\t'"),
-        (YOOCHOOSE, ",", ";", "yoochoose", "a.csv, line 10: 1 fields where 4"),
-        (VIEWS, ";", ",", "diginetica", "separated by semicolons"),
-        (VIEWS, ",", ";", "csv --delimiter ';;'", "give one character"),
+        ([HEADER, *GOOD], ",", ";", "csv", "--delimiter ';'"),
+        ([HEADER, *GOOD], ",", "\t", "csv", "--delimiter '\\t'"),
+        (YOOCHOOSE, ",", ";", "yoochoose", "a.csv, line 10: 1 fields"),
+        (VIEWS, ";", ",", "diginetica", "semicolons"),
+        (VIEWS, ",", ";", "csv --delimiter ';;'", "one character"),
     ],
 )
 def test_a_wrong_delimiter(
-    tmp_path: Path, lines: list[str], old: str, new: str, options: str, says: str
+    tmp_path: Path, lines: list[str], old: str, new: str, options: str, keyword: str
 ) -> None:
     log = write_lines(tmp_path / "a.csv", [line.replace(old, new) for line in lines])
-    refused(log, f"--format {options}", says, lines=11)
+    refused(log, f"--format {options}", keyword, lines=11)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd", "bz2", "xz"])
@@ -126,61 +109,45 @@ def test_a_truncated_archive(tmp_path: Path, format: str, compression: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "says"),
+    ("column", "values", "keyword"),
     [
-        ("item", ["a", None], "row 2: the item (column 'item') is missing"),
-        ("item", [1.0, float("nan")], "row 2: the item (column 'item') is missing"),
-        ("item", [1, -1], "row 2: the item (column 'item') is -1"),
-        ("session", ["", "x"], "row 1: the session (column 'session') is missing"),
-        ("time", ["2014-01-01", "x"], "row 2: 'x' in column 'time'"),
-        ("time", [True, False], "row 1: 'True' in column 'time'"),
+        ("item", ["a", None], "row 2: the item"),
+        ("item", [1.0, float("nan")], "row 2: the item"),
+        ("item", [1, -1], "row 2: the item"),
+        ("session", ["", "x"], "row 1: the session"),
+        ("time", ["2014-01-01", "x"], "row 2: 'x'"),
+        ("time", [True, False], "row 1: 'True'"),
         ("item", [[1], [2]], "a.parquet"),
     ],
 )
 def test_bad_rows_of_parquet(
-    tmp_path: Path, column: str, values: list[object], says: str
+    tmp_path: Path, column: str, values: list[object], keyword: str
 ) -> None:
     columns = {"session": [1, 1], "item": [1, 2], "time": [1, 2], column: values}
     pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "--format parquet", says, lines=3)
+    refused(tmp_path / "a.parquet", "--format parquet", keyword, lines=3)
 
 
-NOT_LOGS = {
-    "Latin-1": "\n".join(changed([HEADER, *GOOD], 31, "s1,größe,1700000000000")).encode(
-        "latin-1"
-    ),
-    "UTF-16": "\n".join([HEADER, *GOOD]).encode("utf-16"),
-    "one byte": b"1 2\n3 \xff\n",
-    "one line": b"x" * 200_000,
-    "noise": random.Random(0).randbytes(4096),
-}
-FORMATS = (
-    "csv",
-    "yoochoose",
-    "otto",
-    "sessions",
-    "parquet",
-    "srgnn",
-    "diginetica",
-    "recbole",
-)
+GERMAN = "\n".join(changed([HEADER, *GOOD], 31, "s1,größe,1700000000000"))
+NOISE = random.Random(0).randbytes(4096)
 
 
 @pytest.mark.parametrize(
-    ("content", "format", "says"),
+    ("content", "format", "keyword"),
     [
-        ("Latin-1", "csv", "a, line 31: not UTF-8"),
-        ("UTF-16", "csv", "a, line 1: not UTF-8"),
-        ("one byte", "sessions", "a, line 2: not UTF-8"),
-        ("one line", "csv", "a, line 1"),
-        *(("noise", format, "a") for format in FORMATS),
+        (GERMAN.encode("latin-1"), "csv", "a, line 31: not UTF-8"),
+        (GERMAN.encode("utf-16"), "csv", "a, line 1: not UTF-8"),
+        (b"1 2\n3 \xff\n", "sessions", "a, line 2: not UTF-8"),
+        (b"x" * 200_000, "csv", "a, line 1"),
+        *((NOISE, format, "a") for format in FORMATS),
     ],
+    ids=["Latin-1", "UTF-16", "one byte", "one line", *FORMATS],
 )
 def test_files_that_are_not_text_or_not_logs(
-    tmp_path: Path, content: str, format: str, says: str
+    tmp_path: Path, content: bytes, format: str, keyword: str
 ) -> None:
-    (tmp_path / "a").write_bytes(NOT_LOGS[content])
-    refused(tmp_path / "a", f"--format {format}", says, lines=11)
+    (tmp_path / "a").write_bytes(content)
+    refused(tmp_path / "a", f"--format {format}", keyword, lines=11)
 
 
 def test_a_recipe_that_leaves_nothing(tmp_path: Path) -> None:
@@ -188,14 +155,7 @@ def test_a_recipe_that_leaves_nothing(tmp_path: Path) -> None:
     refused(alone, "--format csv", "nothing is left", "20 clicks in 20 sessions")
     shop = write_log(tmp_path / "b.csv", small_shop())
     refused(shop, "--format csv --min-support 1000", "nothing is left", "--min-support")
-    refused(
-        shop,
-        "--format csv --test-days 900",
-        "nothing is left to train on",
-        "--test-days",
-    )
-    refused(
-        shop, "--format csv --fraction 1/1000", "nothing is left to train on", "1/1000"
-    )
+    refused(shop, "--format csv --test-days 900", "nothing is left", "--test-days")
+    refused(shop, "--format csv --fraction 1/1000", "nothing is left", "1/1000")
     sessions = write_lines(tmp_path / "c.txt", ["1", "2"])
     refused(sessions, f"--format sessions --test {sessions}", "nothing is left")

@@ -19,12 +19,12 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "keyword"),
     [
-        ("--fraction x", "is not a fraction"),
-        ("--fraction 1/0", "is not a fraction"),
+        ("--fraction x", "fraction"),
+        ("--fraction 1/0", "fraction"),
         ("--fraction 3/2", "at most 1"),
-        ("--gap 30", "is not a duration"),
+        ("--gap 30", "duration"),
         ("--gap 999999999999d", "at most 86400000000000"),
         ("--test-days 0", "above 0"),
         ("--test-days inf", "at most 1000000"),
@@ -33,37 +33,36 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
         ("--min-support 0", "at least 1"),
         ("--min-length 1", "at least 2"),
         ("--max-length 1", "at least 2"),
-        ("--recipe magic", "'magic' is not known"),
-        ("--recipe paper --drop-repeats", "an option of --recipe clean"),
-        ("--recipe paper --drop-duplicates", "an option of --recipe clean"),
-        ("--recipe paper --test-share 0.3", "an option of --recipe clean"),
+        ("--recipe magic", "'magic'"),
+        ("--recipe paper --drop-repeats", "--recipe clean"),
+        ("--recipe paper --drop-duplicates", "--recipe clean"),
+        ("--recipe paper --test-share 0.3", "--recipe clean"),
         ("--max-session-clicks 1", "at least 2"),
-        ("--time-unit min", "'min' is not known"),
-        ("--event-column item_id", "both the item and the event"),
-        ("--event-column kind", "no column 'kind' (--event-column)"),
-        ("--event-weights view", "is not kind=weight"),
-        ("--event-weights view=much", "is not kind=weight"),
+        ("--time-unit min", "'min'"),
+        ("--event-column item_id", "both"),
+        ("--event-column kind", "'kind'"),
+        ("--event-weights view", "kind=weight"),
+        ("--event-weights view=much", "kind=weight"),
         ("--event-weights view=0", "more than 0"),
         ("--event-weights view=nan", "at most 1,000"),
-        ("--event-weights view=2", "no column that looks like the event"),
-        ("--target-events buy --events view", "'buy', which --events does not read"),
-        (
-            "--user-column session_id --session-column x",
-            "no column 'x' (--session-column)",
-        ),
-        ("--time-format dd.mm.yyyy", "does not describe a date and time"),
-        ("--time-format %H:%M", "does not describe a date and time"),
-        ("--time-format %Y --time-unit s", "pass one of them"),
+        ("--event-weights view=2", "the event"),
+        ("--target-events buy --events view", "'buy'"),
+        ("--user-column session_id --session-column x", "'x'"),
+        ("--time-format dd.mm.yyyy", "date and time"),
+        ("--time-format %H:%M", "date and time"),
+        ("--time-format %Y --time-unit s", "one of"),
         ("--bad-lines keep", "one of stop, skip"),
         ("--bad-lines-limit 2", "between 0 and 1"),
-        ("--no-test --test-days 3", "leaves no test part"),
-        ("--no-test --test LOG", "an existing split"),
-        ("--test LOG --min-support 3", "an existing split"),
+        ("--no-test --test-days 3", "no test part"),
+        ("--no-test --test LOG", "existing split"),
+        ("--test LOG --min-support 3", "existing split"),
     ],
 )
-def test_options_outside_their_range(tmp_path: Path, options: str, says: str) -> None:
+def test_options_outside_their_range(
+    tmp_path: Path, options: str, keyword: str
+) -> None:
     log = write_log(tmp_path / "a.csv", small_shop())
-    refused(log, "--format csv " + options.replace("LOG", str(log)), says)
+    refused(log, "--format csv " + options.replace("LOG", str(log)), keyword)
 
 
 def test_unknown_formats_and_options_that_a_format_ignores(tmp_path: Path) -> None:

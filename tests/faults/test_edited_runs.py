@@ -108,11 +108,9 @@ def test_text_that_is_not_a_list_of_checksums(
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "checksums.json").write_text(text)
     done = command("recommend", run, "i1")
-    assert (done.code, "checksums.json" in done.err, "Traceback" in done.err) == (
-        2,
-        True,
-        False,
-    )
+    assert done.code == 2
+    assert "checksums.json" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_setting_that_is_missing_has_its_default_and_a_new_one_is_ignored(

@@ -17,7 +17,8 @@ from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.item_table import ItemTable
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run
 from posrec.testing import write_dataset
 from posrec.training.adam import make_optimizer
 from posrec.training.settings import Settings
@@ -115,8 +116,8 @@ def test_moments_follow_their_items(trained: Path, tomorrow: PreparedDataset) ->
     optimizer = make_optimizer(model, Settings(), CPU)
     start = WarmStart(run, tomorrow.vocabulary, tomorrow.train_items)
     start.set_moments(model, optimizer)
-    weight = model.embedding.weight  # type: ignore[union-attr]
-    moved = optimizer.state[weight]["exp_avg_sq"][:, 0]  # type: ignore[index]
+    weight = model.embedding.weight
+    moved = optimizer.state[weight]["exp_avg_sq"][:, 0]
     for item in ("i0", "i17", "i29"):
         assert moved[tomorrow.vocabulary.index(item) - 1] == run.vocabulary.index(item)
     assert moved[tomorrow.vocabulary.index("x") - 1] == 16.5  # the mean of 1 .. 32
@@ -133,7 +134,7 @@ class Clicked(SessionModel):
     def count(self, items: torch.Tensor, offsets: torch.Tensor) -> None:
         clicked = items[offsets[0] : offsets[-1]]
         clicks = torch.bincount(clicked, minlength=self.items + 1)[1:]
-        self.clicks.copy_(clicks)  # type: ignore[operator]
+        self.clicks.copy_(clicks)
 
     def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
         return self.embedding.look_up(batch.items).sum(1)

@@ -8,7 +8,8 @@ from posrec.errors import InputError
 from posrec.fitting.evaluate_run import evaluate, evaluate_run
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run
 from posrec.testing import write_dataset
 from tests.helpers import command, fitted
 

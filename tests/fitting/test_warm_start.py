@@ -14,10 +14,11 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.warm_start import WarmStart
-from posrec.models.base import SessionModel
+from posrec.models.base import Model, SessionModel
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run
 from posrec.testing import known_settings, write_dataset
 from tests.helpers import (
     RecordingProgress,
@@ -80,7 +81,7 @@ def started(run: Run, data: PreparedDataset) -> SessionModel:
     return network.eval()
 
 
-def vector(model: SessionModel, vocabulary: Vocabulary, item: str) -> torch.Tensor:
+def vector(model: Model, vocabulary: Vocabulary, item: str) -> torch.Tensor:
     return model.similarity_vectors()[vocabulary.index(item) - 1]
 
 
@@ -145,7 +146,7 @@ def test_smoothing_is_undone_whatever_its_weight(
     for smoothing in (0.0, 0.25, 0.9):
         settings = {**QUICK, "smoothing": smoothing, "protocol": "paper"}
         run = fit(newer, "posrec-plus", tmp_path / f"{smoothing}", **settings)
-        vectors = run.model.similarity_vectors()  # type: ignore[operator]
+        vectors = run.model.similarity_vectors()
         moved = started(run, newer).similarity_vectors()
         assert torch.allclose(moved, vectors, atol=1e-4)
 

@@ -14,8 +14,7 @@ from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.loop import evaluate_on
 from posrec.training.losses import choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES
-from posrec.training.settings import Settings
+from posrec.training.settings import RANKING_LOSSES, Settings
 from posrec.training.softmax import Loss, softmax_loss
 from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
 
@@ -45,7 +44,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss) -> Stepper:
     without = {
         field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name
     }
-    model = spec.build(ITEMS, replace(spec.config(), **without))
+    model: Any = spec.build(ITEMS, replace(spec.config(), **without))
     model.count(sessions().items, sessions().offsets)
     model.cuda().train()
     rate = torch.tensor(RATE, device="cuda")
@@ -59,7 +58,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss) -> Stepper:
         batches: Batches = PassBatches(samples, weights, BATCH, longest, longest // 2)
     else:
         batches = SampleBatches(samples, weights, BATCH, longest, model.build_graph)
-    return kind(model, optimizer, batches, loss, BATCH, longest, torch.device("cuda"))
+    return kind(model, optimizer, batches, loss, longest)
 
 
 @pytest.mark.parametrize("precision", ["high", "highest"])

@@ -94,7 +94,7 @@ def split(rows: Tensor) -> tuple[Tensor, Tensor]:
     ("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)]
 )
 def test_causal_attention_by_distance(
-    d: int, heads: int, longest: int, askers: int, monkeypatch
+    d: int, heads: int, longest: int, askers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A causal layer by the kernel and without it: values and all gradients, with unused rows and
     empty sessions."""

@@ -11,7 +11,7 @@ import pytest
 
 from posrec.errors import InputError
 from posrec.io import FolderReader, changing, write_checksums, write_text
-from posrec.runs.run import FILES
+from posrec.runs.folder import FILES
 from tests.helpers import refused
 
 

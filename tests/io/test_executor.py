@@ -92,15 +92,19 @@ def test_tasks_are_cancelled_when_the_iteration_ends_early(
 ) -> None:
     """A task that fails ends the others: cores are free long before the slow task would end."""
     marker = tmp_path / "slow"
-    running = cluster.run(either, [marker, 3], work="Either")
+    tasks: list[Path | int] = [marker, 3]
+    running = cluster.run(either, tasks, work="Either")
     with pytest.raises(InputError, match=r"^3 is odd$"):
         list(running)
     assert dict(cluster.run(halved, [2, 4], work="Halving")) == {2: 1, 4: 2}
     assert not marker.exists()
 
 
-def either(task: Path | int) -> object:
-    return slow(task) if isinstance(task, Path) else halved(task)
+def either(task: Path | int) -> None:
+    if isinstance(task, Path):
+        slow(task)
+    else:
+        halved(task)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from posrec.nn.batch import SessionBatch
 
@@ -118,7 +118,7 @@ def look_up(model: Any, session: Sequence[int]) -> dict[int, Tensor]:
     return {item: model.embedding.weight[item - 1] for item in session}
 
 
-def gru_slowly(layer: nn.GRU, inputs: list[Tensor]) -> list[Tensor]:
+def gru_slowly(layer: Any, inputs: list[Tensor]) -> list[Tensor]:
     """The states of one layer, click by click, gate by gate."""
     state = torch.zeros(layer.hidden_size, dtype=torch.float64)
     states = []
@@ -130,7 +130,7 @@ def gru_slowly(layer: nn.GRU, inputs: list[Tensor]) -> list[Tensor]:
     return states
 
 
-def vector(table: nn.Module, item: int) -> Tensor:
+def vector(table: Any, item: int) -> Tensor:
     if 1 <= item <= ITEMS:
         return table.weight[item - 1]
     return torch.zeros(table.weight.shape[1], dtype=torch.float64)

@@ -57,6 +57,7 @@ def test_every_weight_has_a_gradient_that_a_capacity_does_not_change(
         assert gradient is not None, weight
         assert gradient.abs().max() > 1e-9, weight
         other = of_capacity[weight]
+        assert other is not None, weight
         assert torch.allclose(gradient, other, rtol=1e-6, atol=1e-9), weight
 
 

@@ -54,9 +54,9 @@ def test_the_page_runs(here: Path) -> None:
     # tests/contract runs what the test on the page runs.
     _, test, in_python = blocks("python")
     code = f"import sys; sys.path.insert(0, '')\n{test}\n{in_python}"
-    done = own_process(code=code, cwd=here)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > 0
+    ran = own_process(code=code, cwd=here)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) > 0
 
 
 def test_a_run_can_be_resumed_from_another_working_directory(

@@ -120,7 +120,7 @@ def test_a_counting_model_without_a_search_space_has_nothing_to_tune(
 def test_fit_and_compare_take_a_spec(here: Path) -> None:
     data = posrec.load("shop")
     spec = own_spec()
-    quick = {"d": 8, "epochs": 1}
+    quick: dict[str, Any] = {"d": 8, "epochs": 1}
     recommender = posrec.fit(data, spec, **quick, **QUIET)
     assert len(recommender.recommend(["1"], k=3)) == 3
     result = posrec.compare(data, [spec, "pop"], settings=quick, **QUIET)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,9 @@ def slowly(model: PosRec, session: list[int]) -> Tensor:
     )
 
 
-def transformer_slowly(layer, x: Tensor, heads: int, bias: Tensor | None) -> Tensor:
+def transformer_slowly(
+    layer: Any, x: Tensor, heads: int, bias: Tensor | None
+) -> Tensor:
     queries, keys, values = layer.queries_keys_values(x).chunk(3, dim=1)
     width = x.shape[1] // heads
     attended = []

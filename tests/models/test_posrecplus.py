@@ -2,6 +2,7 @@
 prefix as if alone."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ SMALL = PosRecPlusConfig(d=8, heads=2, max_length=9, repeat_width=5, neighbours=
 SPLIT = [name for name in ENCODINGS if not name.startswith("2d")]
 
 
-def make(**changes) -> PosRecPlus:
+def make(**changes: Any) -> PosRecPlus:
     torch.manual_seed(3)
     model = PosRecPlus(ITEMS, replace(SMALL, **changes))
     for weight in model.parameters():
@@ -54,7 +55,7 @@ def encoded_slowly(model: PosRecPlus, last: int) -> Tensor:
 
 
 def attended_slowly(
-    layer,
+    layer: Any,
     asking: Tensor,
     item: int,
     read: list[Tensor],

@@ -15,72 +15,56 @@ sessions_strategy = st.lists(
 
 
 def dataset(sessions: list[list[int]]) -> SessionDataset:
-    offsets = [0]
-    for session in sessions:
-        offsets.append(offsets[-1] + len(session))
-    items = torch.tensor(
-        [item for session in sessions for item in session], dtype=torch.int32
-    )
-    return SessionDataset(items, torch.tensor(offsets), torch.arange(len(sessions)))
-
-
-def samples(sessions: list[list[int]]) -> list[tuple[list[int], int]]:
-    return [
-        (session[:end], session[end])
-        for session in sessions
-        for end in range(1, len(session))
-    ]
+    clicks = [item for session in sessions for item in session]
+    items = torch.tensor(clicks, dtype=torch.int32)
+    offsets = torch.tensor([0, *map(len, sessions)]).cumsum(0)
+    return SessionDataset(items, offsets, torch.arange(len(sessions)))
 
 
 @given(sessions_strategy, st.integers(1, 12), st.data())
-def test_collate_of_a_part(
+def test_collate_of_some_sessions(
     sessions: list[list[int]], max_length: int, data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, len(sessions)))
     end = data.draw(st.integers(start, len(sessions)))
-    part = dataset(sessions).part(start, end)
-    expected = samples(sessions[start:end])
-    assert (len(part), part.sessions, part.clicks) == (
-        len(expected),
-        end - start,
-        sum(map(len, sessions[start:end])),
-    )
-    if expected:
-        chosen = data.draw(
-            st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=10)
-        )
-        check(
-            collate(part, torch.tensor(chosen), max_length),
-            [expected[i] for i in chosen],
-            max_length,
-        )
-
-
-def check(
-    batch: SessionBatch, expected: list[tuple[list[int], int]], max_length: int
-) -> None:
-    kept = [prefix[-max_length:] for prefix, _ in expected]
-    assert batch.items.tolist() == [
-        prefix + [0] * (max_length - len(prefix)) for prefix in kept
-    ]
-    assert batch.lengths.tolist() == [len(prefix) for prefix in kept]
+    some = dataset(sessions).part(start, end)
+    prefixes = []
+    targets = []
+    for session in sessions[start:end]:
+        for length in range(1, len(session)):
+            prefixes.append(session[:length][-max_length:])
+            targets.append(session[length])
+    assert len(some) == len(targets)
+    assert some.sessions == end - start
+    assert some.clicks == sum(map(len, sessions[start:end]))
+    if not targets:
+        return
+    sample = st.integers(0, len(targets) - 1)
+    chosen = data.draw(st.lists(sample, min_size=1, max_size=10))
+    batch = collate(some, torch.tensor(chosen), max_length)
+    assert batch.items.shape == (len(chosen), max_length)
+    check(batch, [prefixes[sample] for sample in chosen])
     assert batch.targets is not None
-    assert batch.targets.tolist() == [target for _, target in expected]
-    assert {batch.items.dtype, batch.lengths.dtype, batch.targets.dtype} == {
-        torch.int64
-    }
-    assert batch.mask.tolist() == [
-        [column < len(prefix) for column in range(max_length)] for prefix in kept
-    ]
+    assert batch.targets.dtype == torch.int64
+    assert batch.targets.tolist() == [targets[sample] for sample in chosen]
+
+
+def check(batch: SessionBatch, sessions: list[list[int]]) -> None:
+    """The batch has these sessions, and zeros after them."""
+    width = batch.items.shape[1]
+    padding = [[0] * (width - len(session)) for session in sessions]
+    padded = [session + zeros for session, zeros in zip(sessions, padding, strict=True)]
+    assert batch.items.tolist() == padded
+    assert batch.lengths.tolist() == [len(session) for session in sessions]
+    assert batch.items.dtype == batch.lengths.dtype == torch.int64
+    assert torch.equal(batch.mask, batch.items > 0)
 
 
 def test_collate_takes_sample_ids_of_any_whole_type() -> None:
     data = dataset([[1, 2, 3], [4, 5]])
     for dtype in (torch.int32, torch.uint8, torch.int64):
-        assert collate(data, torch.tensor([2, 0], dtype=dtype), 2).items.tolist() == [
-            [4, 0],
-            [1, 0],
-        ]
+        batch = collate(data, torch.tensor([2, 0], dtype=dtype), 2)
+        assert batch.items.tolist() == [[4, 0], [1, 0]]
 
 
 @given(sessions_strategy, st.none() | st.integers(1, 12))
@@ -88,15 +72,10 @@ def test_a_batch_of_sessions_in_hand(
     sessions: list[list[int]], max_length: int | None
 ) -> None:
     batch = SessionBatch.of(sessions, max_length)
-    kept = [
-        session if max_length is None else session[-max_length:] for session in sessions
-    ]
-    assert [
-        row[:n]
-        for row, n in zip(batch.items.tolist(), batch.lengths.tolist(), strict=True)
-    ] == kept
-    assert batch.items.shape == (len(sessions), max(map(len, kept)))
-    assert not batch.items[~batch.mask].any()
+    if max_length is not None:
+        sessions = [session[-max_length:] for session in sessions]
+    assert batch.items.shape[1] == max(map(len, sessions))
+    check(batch, sessions)
     assert batch.targets is None
 
 

@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from posrec.nn.counting import first_in_list, nearest, offsets_of, spread
 
+similarities = st.sampled_from([0.0, 0.1, 0.5, 2.0, 1e30])
+
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.1, 0.5, 2.0, 1e30])),
-        max_size=20,
-    ),
+    st.lists(st.tuples(st.integers(0, 3), similarities), max_size=20),
     st.integers(1, 4),
 )
 def test_the_nearest_are_the_most_similar_and_of_equals_the_first(
@@ -20,35 +19,32 @@ def test_the_nearest_are_the_most_similar_and_of_equals_the_first(
     pairs = sorted(pairs, key=lambda pair: pair[0])
     expected = []
     for row in range(4):
-        of_row = [place for place, pair in enumerate(pairs) if pair[0] == row]
-        expected += sorted(of_row, key=lambda place: -pairs[place][1])[:k]
-    row = torch.tensor([pair[0] for pair in pairs], dtype=torch.int64)
-    assert (
-        nearest(row, torch.tensor([pair[1] for pair in pairs]), k).tolist() == expected
-    )
+        of_row = [index for index, pair in enumerate(pairs) if pair[0] == row]
+        expected += sorted(of_row, key=lambda index: -pairs[index][1])[:k]
+    rows = torch.tensor([row for row, _ in pairs], dtype=torch.int64)
+    similarity = torch.tensor([similarity for _, similarity in pairs])
+    assert nearest(rows, similarity, k).tolist() == expected
 
 
 @given(
     st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=5), st.data()
 )
 def test_spreading_lists_reads_them_one_after_the_other(
-    values: list[list[int]], data: st.DataObject
+    lists: list[list[int]], data: st.DataObject
 ) -> None:
-    chosen = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=6))
+    numbers = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=6))
     most = data.draw(st.none() | st.integers(0, 3))
-    flat = torch.tensor([value for one in values for value in one], dtype=torch.int64)
-    offsets = offsets_of(
-        torch.repeat_interleave(torch.tensor([len(one) for one in values])), len(values)
-    )
-    owner, place = spread(offsets, torch.tensor(chosen, dtype=torch.int64), most)
-    assert flat[place].tolist() == [
-        value for one in chosen for value in values[one][:most]
+    flat = torch.tensor([value for values in lists for value in values])
+    sizes = torch.tensor([len(values) for values in lists])
+    offsets = offsets_of(torch.repeat_interleave(sizes), len(lists))
+    chosen = torch.tensor(numbers, dtype=torch.int64)
+    owner, position = spread(offsets, chosen, most)
+    expected = [
+        (owner, value)
+        for owner, number in enumerate(numbers)
+        for value in lists[number][:most]
     ]
-    assert owner.tolist() == [
-        number for number, one in enumerate(chosen) for _ in values[one][:most]
-    ]
+    assert list(zip(owner.tolist(), flat[position].tolist(), strict=True)) == expected
     if most is not None:
-        kept = first_in_list(
-            spread(offsets, torch.tensor(chosen, dtype=torch.int64))[0], most
-        )
-        assert int(kept.sum()) == len(place)
+        every_owner, _ = spread(offsets, chosen)
+        assert int(first_in_list(every_owner, most).sum()) == len(position)

@@ -11,30 +11,21 @@ masks = st.lists(
 ).filter(lambda rows: any(map(any, rows)))
 
 
-@given(masks, st.one_of(st.none(), st.integers(0, 7)))
+@given(masks, st.none() | st.integers(0, 7))
 def test_rows_and_slots_convert_into_each_other(
-    mask: list[list[bool]], spare: int | None
-) -> None:
-    filled = torch.tensor(mask)
-    capacity = None if spare is None else int(filled.sum()) + spare
-    packing = pack(filled, capacity)
-    slots = torch.randn(*filled.shape, 3, dtype=torch.float64)
-    rows = packing.to_rows(slots)
-    assert len(rows) == (int(filled.sum()) if capacity is None else capacity)
-    assert torch.equal(rows[: int(filled.sum())], slots[filled])
-    assert torch.equal(packing.to_slots(rows)[filled], slots[filled])
-
-
-@given(masks, st.one_of(st.none(), st.integers(0, 7)))
-def test_only_filled_slots_have_a_gradient(
     mask: list[list[bool]], spare: int | None
 ) -> None:
     filled = torch.tensor(mask)
     count = int(filled.sum())
     packing = pack(filled, None if spare is None else count + spare)
     slots = torch.randn(*filled.shape, 3, dtype=torch.float64, requires_grad=True)
+    rows = packing.to_rows(slots)
+    assert len(rows) == count + (spare or 0)
+    assert torch.equal(rows[:count], slots[filled])
+    assert torch.equal(packing.to_slots(rows)[filled], slots[filled])
+    # Only filled slots have a gradient.
     weights = torch.randn(*filled.shape, 3, dtype=torch.float64)
-    masked = packing.to_slots(packing.to_rows(slots) * 2).where(filled[..., None], 0)
+    masked = packing.to_slots(rows * 2).where(filled[..., None], 0)
     (masked * weights).sum().backward()
     assert slots.grad is not None
     assert torch.equal(slots.grad, torch.where(filled[..., None], 2 * weights, 0))

@@ -7,41 +7,39 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.nn.items.trends import COLUMNS, FADING, PARTS, Trends
+from posrec.nn.items.trends import COLUMNS, FADING, PERIODS, Trends
 
 ITEMS = 4
+WEIGHTS = (0.5, -0.25, 2.0)
 
 
 def trends_of(clicks: list[int]) -> Trends:
-    trends = Trends(8)
-    trends.requires_grad_(False).count(
-        torch.tensor(clicks, dtype=torch.int32), torch.tensor([0, len(clicks)])
-    )
-    trends.weights.copy_(torch.tensor([0.5, -0.25, 2.0]))
+    trends = Trends(8).requires_grad_(False)
+    items = torch.tensor(clicks, dtype=torch.int32)
+    trends.count(items, torch.tensor([0, len(clicks)]))
+    trends.weights.copy_(torch.tensor(WEIGHTS))
     return trends
 
 
 @given(
     st.lists(st.integers(1, ITEMS), min_size=1, max_size=60),
-    st.integers(0, PARTS),
+    st.integers(0, PERIODS),
     st.integers(1, ITEMS),
 )
-def test_a_trend_is_a_sum_over_the_clicks_before_its_part(
-    clicks: list[int], part: int, item: int
+def test_a_trend_is_a_sum_over_the_clicks_before_its_period(
+    clicks: list[int], period: int, item: int
 ) -> None:
-    trends = trends_of(clicks)
     total = len(clicks)
     expected = 0.0
-    for weight, tau in zip((0.5, -0.25, 2.0), FADING, strict=True):
+    for weight, tau in zip(WEIGHTS, FADING, strict=True):
         faded = [
-            math.exp((place / total - part / PARTS) / tau)
-            for place, click in enumerate(clicks)
-            if click == item and place < part * total / PARTS
+            math.exp((number / total - period / PERIODS) / tau)
+            for number, click in enumerate(clicks)
+            if click == item and number < period * total / PERIODS
         ]
         expected += weight * math.log1p(sum(faded))
-    assert float(trends.by_part()[item - 1, part]) == pytest.approx(
-        expected, rel=1e-4, abs=1e-5
-    )
+    trend = float(trends_of(clicks).by_period()[item - 1, period])
+    assert trend == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_products_of_the_columns_are_the_trend() -> None:
@@ -49,15 +47,15 @@ def test_products_of_the_columns_are_the_trend() -> None:
     like = torch.zeros(3, 5)
     when = torch.tensor([0.0, 0.5, 0.999], dtype=torch.double)
     in_training = trends.of_sessions(like, when) @ trends.of_items(when).T
-    assert torch.allclose(in_training, trends.by_part()[:, [0, 7, 14]].T)
+    assert torch.allclose(in_training, trends.by_period()[:, [0, 7, 14]].T)
     later = trends.of_sessions(like, None) @ trends.of_items(None).T
-    assert torch.allclose(
-        later, trends.by_part()[:, COLUMNS - 1].expand(3, -1), atol=1e-5
-    )
+    latest = trends.by_period()[:, COLUMNS - 1]
+    assert torch.allclose(later, latest.expand(3, -1), atol=1e-5)
 
 
 def test_a_sample_is_scored_without_its_target_and_what_follows() -> None:
-    """Whatever the clicks from the target on are, the trends of the sample's part stay the same."""
+    """Whatever the clicks from the target on are, the trends of the sample's period stay the
+    same."""
     clicks = [1, 2, 3, 4, 1, 2, 2, 2, 3, 1, 4, 4, 4, 1, 2, 3, 3, 1, 4, 2, 2, 1, 3] * 3
     for target in range(0, len(clicks), 4):
         when = torch.tensor([target / len(clicks)], dtype=torch.double)

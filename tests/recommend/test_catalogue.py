@@ -52,7 +52,7 @@ def test_the_latest_are_kept_within_the_bytes_and_long_ones_are_computed_every_t
     assert size < 110_000
     computed = ask(catalogue, kind, long)
     assert computed.mask is not None
-    assert computed.mask.tolist() == first.mask.tolist()  # type: ignore[union-attr]
+    assert computed.mask.tolist() == first.mask.tolist()
     assert ask(catalogue, kind, long) is not computed
 
 
@@ -72,7 +72,7 @@ def test_what_is_long_is_written_down_in_part_only(
     catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]
 ) -> None:
     """To write all of it down takes a tenth of a second, in which no other thread runs."""
-    written = []
+    written: list[str] = []
 
     def pieces(asked: Any) -> Iterator[str]:
         for piece in encode(asked):

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,14 +37,14 @@ PARTS = [
 ]
 
 
-def recommender_of(model="posrec", **changes) -> Recommender:
+def recommender_of(model: Any = "posrec", **changes: Any) -> Recommender:
     torch.manual_seed(3)
     settings = MODELS[model].config(**{"d": 8, "heads": 2, "max_length": 9, **changes})
     built = MODELS[model].build(ITEMS, settings).eval()
     return Recommender(run_of(built, IDS, model), "cpu")
 
 
-def attention_to(clicks, part: str) -> list[float]:
+def attention_to(clicks: tuple[ClickEffect, ...], part: str) -> list[float]:
     return [click.attention[part] for click in clicks]
 
 
@@ -54,7 +55,9 @@ def attention_to(clicks, part: str) -> list[float]:
     st.booleans(),
     st.sampled_from([0, 1, 2]),
 )
-def test_the_parts_add_up_to_the_score(session, item, lambdas, anchors, layers) -> None:
+def test_the_parts_add_up_to_the_score(
+    session: list[str], item: str, lambdas: Any, anchors: bool, layers: int
+) -> None:
     weights = {f"lambda{part}": weight for part, weight in enumerate(lambdas)}
     rec = recommender_of(anchors=anchors, layers=layers, **weights)
     why = rec.explain(session, item)
@@ -72,7 +75,9 @@ def test_the_parts_add_up_to_the_score(session, item, lambdas, anchors, layers) 
 
 
 @given(sessions, st.sampled_from(IDS))
-def test_each_part_is_the_score_with_one_lambda_alone(session, item) -> None:
+def test_each_part_is_the_score_with_one_lambda_alone(
+    session: list[str], item: str
+) -> None:
     """A second model has the same weights and all other lambdas 0."""
     lambdas = {"lambda0": 0.5, "lambda1": 2.0, "lambda2": 3.0}
     why = recommender_of(**lambdas).explain(session, item)
@@ -84,7 +89,7 @@ def test_each_part_is_the_score_with_one_lambda_alone(session, item) -> None:
 
 @given(sessions, st.sampled_from(IDS))
 def test_the_effect_is_the_difference_to_the_session_without_the_click(
-    session, item
+    session: list[str], item: str
 ) -> None:
     rec = recommender_of()
     why = rec.explain(session, item)
@@ -160,7 +165,9 @@ def test_unexplainable_requests_are_input_errors(
 
 
 @given(sessions, st.sampled_from(IDS), st.booleans())
-def test_each_part_is_what_the_definition_says(session, item, cosine) -> None:
+def test_each_part_is_what_the_definition_says(
+    session: list[str], item: str, cosine: bool
+) -> None:
     """p = g r + (1 - g) e, worked out from the model's vectors and numbers of the repeat part."""
     rec = recommender_of("posrec-plus", cosine=cosine)
     read = session[first_read(len(session), 9, 4) :]
@@ -221,7 +228,7 @@ def test_attention_of_posrec_plus_is_the_softmax_of_its_layer() -> None:
 # How it is drawn.
 
 
-def table_text(table) -> str:
+def table_text(table: object) -> str:
     console = TerminalConsole(width=80, force_terminal=False)
     with console.capture() as capture:
         console.print(table)
@@ -269,7 +276,7 @@ def test_recommend_prints_a_table(trained: Path) -> None:
     assert "does not know them: x." in done.out
 
 
-def recommend_json(*words: object) -> dict:
+def recommend_json(*words: object) -> Any:
     return json.loads(command("recommend", *words, "--json").out)
 
 

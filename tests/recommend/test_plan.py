@@ -20,11 +20,11 @@ from posrec.recommend.rank.faiss_search import FaissSearch, IndexSettings, build
 from posrec.recommend.rank.similarity import marginal_relevance
 from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run
+from posrec.runs.folder import Run
 from tests.helpers import assert_alike, items_of
 from tests.recommend.test_recommender import scored
 
-COLUMNS = {
+COLUMNS: dict[str, Any] = {
     "title": ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"],
     "category": ["clothes", "clothes", "shoes", "kitchen", "kitchen", "kitchen"],
     "price": [90, 20, 35, None, 12.5, 8],
@@ -91,11 +91,12 @@ def test_boosts_multiply_the_scores_of_counting_models_and_popular_items(
     boost = {"category": {"kitchen": 2}, "price": {"12.5": 2}}
     answer = shop.recommend([], k=2, boost=boost)
     assert scored(answer) == [("e", 20.0), ("d", 14.0)]
+    factor: Any
     for factor in (0, -1, True, "1", math.nan, 1001):
         with pytest.raises(InputError, match=r"must be between 0.001 and 1000"):
             shop.recommend(["a"], boost={"category": {"clothes": factor}})
     with pytest.raises(InputError, match="boost must be like"):
-        shop.recommend(["a"], boost={"category": 2})
+        shop.recommend(["a"], boost={"category": 2})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="no column 'brand'"):
         shop.recommend(["a"], boost={"brand": {"own": 2}})
 
@@ -116,7 +117,7 @@ def test_at_most_some_items_of_each_group(shop: Recommender) -> None:
     no_number = {"column": "category"}
     for wrong in (1.5, True, [0.5], no_column, no_number, {**no_number, "most": 0}):
         with pytest.raises(InputError, match="diversify must be"):
-            shop.recommend(["a"], diversify=wrong)  # type: ignore[call-overload]
+            shop.recommend(["a"], diversify=wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no column 'brand'"):
         shop.recommend(["a"], diversify={"column": "brand", "most": 2})
 
@@ -189,7 +190,7 @@ def run_of(name: str) -> Run:
     else:
         model = PosRecPlus(ITEMS, PosRecPlusConfig(d=8))
     config = {"model": name, "items": ITEMS}
-    return Run(Path("run"), model.eval, CATALOGUE, config, torch.arange(ITEMS))
+    return Run(Path("run"), model.eval, CATALOGUE, config, np.arange(ITEMS))
 
 
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
@@ -379,9 +380,9 @@ def test_other_rules_hold_for_new_items(explorer: Recommender) -> None:
 
 
 def test_a_run_without_new_items_answers_as_ever(shop: Recommender) -> None:
-    clicks = torch.tensor([30, 90, 10, 70, 50])
+    clicks = np.array([30, 90, 10, 70, 50])
     known = Recommender(replace(shop.run, popularity=clicks), "cpu")
     assert known.recommend(AB, explore=0.5) == known.recommend(AB)
     for wrong in (0.6, -0.1, True, "0.1"):
         with pytest.raises(InputError, match=r"explore must be a number from 0 to 0.5"):
-            shop.recommend(["a"], explore=wrong)  # type: ignore[call-overload]
+            shop.recommend(["a"], explore=wrong)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run
 from tests.fixtures import QUICK, run_of
 from tests.helpers import items_of, listed, raw
 
@@ -81,6 +83,8 @@ def test_allow_and_deny(shop: Recommender) -> None:
 
 
 def test_many_sessions_get_the_same_results_as_one_by_one(shop: Recommender) -> None:
+    rules: Any
+    sessions: list[Any]
     sessions = [["a", "b"], ["x"], [], ["c"], Session(("d", "a")), ("b",), ["f", "e"]]
     for rules in ({}, {"exclude_seen": True}, {"deny": ["c"]}):
         one_by_one = [shop.recommend(session, k=4, **rules) for session in sessions]
@@ -140,7 +144,8 @@ def test_anything_but_a_session_is_refused(
 def test_whole_numbers_are_ids_too(shop_run: Run) -> None:
     numbered = posrec.Vocabulary(["1", "2", "3", "4", "5"])
     shop = Recommender(replace(shop_run, vocabulary=numbered), "cpu")
-    for session in ([1, np.int64(2)], ["1", "2"]):
+    numbers: list[Any] = [1, np.int64(2)]
+    for session in (numbers, ["1", "2"]):
         assert scored(shop.recommend(session, k=1)) == [("3", 11.0)]
 
 
@@ -211,7 +216,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(
     run = load_run(trained)
     by_scores = Recommender(run, "cpu")
     by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
-    requests = [
+    requests: list[tuple[list[str], int, Any]] = [
         (["i1", "i2"], 3, {}),
         (["x"], 2, {"deny": ["i5"]}),
         (["i1", "i2", "i3"], 1000, {"exclude_seen": True, "deny": ["i9", "x"]}),
@@ -233,7 +238,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(
 
 
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
-    settings = {**QUICK, "epochs": 1}
+    settings: Any = {**QUICK, "epochs": 1}
     rec = posrec.fit(small, "posrec", "cpu", progress=SilentProgress(), **settings)
     answer = rec.recommend(["i1", "i2"], k=5)
     rec.save(tmp_path / "kept", export=False)

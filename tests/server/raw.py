@@ -4,9 +4,10 @@ import http.client
 import io
 import json
 import socket
-from typing import Any
+import struct
 
-from tests.server.server_process import Answer, Server
+from tests.server.asking import Answer
+from tests.server.server_process import Server
 
 SESSION = json.dumps({"session": ["i3"], "k": 2}).encode()
 
@@ -18,32 +19,36 @@ def head(
     host: str | None = "localhost",
     version: str = "1.1",
 ) -> bytes:
-    lines = [
-        f"{method} {path} HTTP/{version}",
-        *([] if host is None else [f"Host: {host}"]),
-        *headers,
-        "",
-        "",
-    ]
-    return "\r\n".join(lines).encode("latin-1")
+    lines = [f"{method} {path} HTTP/{version}"]
+    if host is not None:
+        lines.append(f"Host: {host}")
+    return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1")
 
 
-def recommend(*headers: str, **options: Any) -> bytes:
+def post(
+    path: str, body: bytes, *headers: str, host: str | None = "localhost"
+) -> bytes:
     return (
-        head(
-            "POST",
-            "/v1/recommend",
-            f"Content-Length: {len(SESSION)}",
-            *headers,
-            **options,
-        )
-        + SESSION
+        head("POST", path, f"Content-Length: {len(body)}", *headers, host=host) + body
     )
 
 
+def recommend(*headers: str, host: str | None = "localhost") -> bytes:
+    return post("/v1/recommend", SESSION, *headers, host=host)
+
+
+def reset(connection: socket.socket) -> None:
+    """Close the connection without a goodbye, as a client that crashes does."""
+    linger_for_no_time = struct.pack("ii", 1, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_for_no_time)
+    connection.close()
+
+
 class Received(io.BufferedReader):
-    """What a connection receives. http.client closes it after an answer; here the next answer may
-    be in it already."""
+    """The bytes that a connection receives.
+
+    http.client closes it after an answer; here it may hold the next answer already.
+    """
 
     def close(self) -> None:
         pass
@@ -53,7 +58,6 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.socket = socket.create_connection(server.address, timeout=120)
         self.sendall = self.socket.sendall
-        self.shutdown = self.socket.shutdown
         self.received = Received(socket.SocketIO(self.socket, "r"))
 
     def __enter__(self) -> "Client":
@@ -63,14 +67,13 @@ class Client:
         self.socket.close()
 
     def makefile(self, *_: object) -> Received:
+        """For http.client, which takes this object for a socket."""
         return self.received
 
     def read(self, method: str = "POST") -> Answer:
-        answer = http.client.HTTPResponse(self, method=method)  # type: ignore[arg-type]
-        answer.begin()
-        return Answer(
-            answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
-        )
+        response = http.client.HTTPResponse(self, method=method)  # type: ignore[arg-type]
+        response.begin()
+        return Answer.read(response)
 
     def rest(self) -> bytes:
         """All that the server still sends until it closes the connection."""

@@ -14,39 +14,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
 from tests.helpers import SOURCE
+from tests.server.asking import Answer, Asker
 
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
+# Answered requests for recommendations, for `Server.metric`.
+ANSWERED = 'posrec_requests_total{path="/v1/recommend",status="2xx"}'
 
 
 class Forked:
-    """A command of posrec in a forked process; the part of subprocess.Popen that the tests use."""
+    """A command of posrec in a forked process, with the methods of Popen that tests use."""
 
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.server.preloaded"])
-        own, theirs = context.Pipe(duplex=False)
+        receiver, sender = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=run_command, args=(list(arguments), environment, theirs)
+            target=run_command, args=(arguments, environment, sender)
         )
         self.process.start()
-        theirs.close()
-        self.stderr: IO[str] = os.fdopen(os.dup(own.fileno()))
+        sender.close()
+        self.stderr: IO[str] = os.fdopen(os.dup(receiver.fileno()))
         self.pid: int = self.process.pid or 0
 
     def poll(self) -> int | None:
@@ -77,45 +70,20 @@ def run_command(
     from posrec.cli import main
     from posrec.server import serve
 
-    if (
-        "--items" not in arguments
-    ):  # the parent reads that file with polars, whose threads a fork would not have
+    # The parent reads the file of --items with polars, whose threads a fork would not have.
+    if "--items" not in arguments:
         serve.START_METHOD = "fork"  # the workers too have imported everything
     main()
 
 
-@dataclass
-class Server:
-    process: subprocess.Popen[str] | Forked
-    log: list[dict[str, Any]] = field(default_factory=list)
+class Server(Asker):
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
+        super().__init__()
+        self.process = process
 
     @property
     def port(self) -> int:
-        return int(self.said("listening")[0]["url"].rpartition(":")[2])
-
-    def said(self, message: str) -> list[dict[str, Any]]:
-        return [line for line in list(self.log) if line.get("message") == message]
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            content = body
-            sent = {name.replace("_", "-"): value for name, value in headers.items()}
-            if not isinstance(body, bytes | None):
-                content = json.dumps(body).encode()
-                sent = {"Content-Type": "application/json", **sent}
-            connection.request(method, path, content, sent)
-            answer = connection.getresponse()
-            return Answer(
-                answer.status,
-                {k.lower(): v for k, v in answer.getheaders()},
-                answer.read(),
-            )
-        finally:
-            connection.close()
-
-    def recommend(self, *session: Any, **more: Any) -> Answer:
-        return self.ask("POST", "/v1/recommend", {"session": list(session), **more})
+        return int(self.logged("listening")[0]["url"].rpartition(":")[2])
 
     @property
     def address(self) -> tuple[str, int]:
@@ -126,24 +94,56 @@ class Server:
         (worker,) = children(self)
         return worker
 
+    def send(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> Answer:
+        connection = http.client.HTTPConnection(*self.address, timeout=120)
+        try:
+            connection.request(method, path, body, headers)
+            return Answer.read(connection.getresponse())
+        finally:
+            connection.close()
+
     def open_files(self) -> int:
         return open_files(self.worker)
 
-    def metric(self, name: str) -> float:
-        lines = self.ask("GET", "/metrics").body.decode().splitlines()
-        return sum(
-            float(line.split()[-1])
-            for line in lines
-            if line.startswith(name) and not line.startswith("#")
-        )
+    def read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            is_json = line.startswith("{")
+            self.log.append(json.loads(line) if is_json else {"message": line})
+
+    def is_ready(self) -> bool:
+        """A worker accepts connections, and has loaded its run or said why it can't."""
+        assert self.process.poll() is None, self.log
+        has_tried = bool(self.logged("serving") or self.refusals())
+        return has_tried and bool(self.logged("listening")) and self.accepts()
+
+    def accepts(self) -> bool:
+        try:
+            socket.create_connection(self.address, timeout=120).close()
+        except ConnectionError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(120)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def children(server: Server) -> list[int]:
     command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(server.process.pid)]
-    listed = subprocess.run(
-        command, capture_output=True, text=True, check=False
-    ).stdout.splitlines()
-    return [int(line.split()[0]) for line in listed if "resource_tracker" not in line]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [
+        int(line.split()[0])
+        for line in listed.stdout.splitlines()
+        if "resource_tracker" not in line
+    ]
 
 
 def open_files(process: int) -> int:
@@ -151,7 +151,7 @@ def open_files(process: int) -> int:
 
 
 def until(check: Callable[[], Any], seconds: float = 150) -> Any:
-    """The limit is long, since the machine may be busy."""
+    """Wait until `check` is true. The limit is long, since the machine may be busy."""
     end = time.monotonic() + seconds
     while not (value := check()):
         assert time.monotonic() < end, f"not true after {seconds} seconds"
@@ -167,68 +167,25 @@ def serving(
     forked: bool = True,
     key: str | None = None,
 ) -> Iterator[Server]:
-    line = [
-        "serve",
-        str(run),
-        "--port",
-        "0",
-        *([] if onnx else ["--no-onnx"]),
-        *map(str, options),
-    ]
+    """`posrec serve RUN OPTIONS` on a free port, until the end of the block."""
+    arguments = ["serve", str(run), "--port", "0", *map(str, options)]
+    if not onnx:
+        arguments.append("--no-onnx")
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     if key is not None:
         environment["POSREC_API_KEY"] = key
     process: subprocess.Popen[str] | Forked
     if forked:
-        process = Forked(line, environment)
+        process = Forked(arguments, environment)
     else:
-        command = [sys.executable, "-m", "posrec", *line]
+        command = [sys.executable, "-m", "posrec", *arguments]
         process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=environment
         )
     server = Server(process)
-
-    def listen() -> None:
-        assert process.stderr is not None
-        for said in process.stderr:
-            server.log.append(
-                json.loads(said) if said.startswith("{") else {"message": said}
-            )
-
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=server.read_log, daemon=True).start()
     try:
-        until(lambda: process.poll() is not None or server.said("listening"))
-        assert process.poll() is None, server.log
-        until(
-            lambda: (
-                process.poll() is not None
-                or server.said("serving")
-                or is_refused(server)
-            )
-        )
-        until(
-            lambda: process.poll() is not None or accepts(server)
-        )  # one of several workers listens once it is loaded
+        until(server.is_ready)
         yield server
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(120)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def accepts(server: Server) -> bool:
-    try:
-        socket.create_connection(server.address, timeout=120).close()
-    except ConnectionError:
-        return False
-    return True
-
-
-def is_refused(server: Server) -> bool:
-    return any(
-        "can't be served" in line.get("message", "") for line in list(server.log)
-    )
+        server.stop()

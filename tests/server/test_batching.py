@@ -12,16 +12,18 @@ from posrec.server.errors import Disconnected, Overloaded
 
 
 def play(
-    batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[Any]]
+    make_batcher: Callable[[], Batcher], story: Callable[[Batcher], Awaitable[Any]]
 ) -> Any:
-    async def tell() -> Any:
-        running = batcher()
-        running.start()
-        result = await asyncio.wait_for(story(running), 60)
-        await running.stop()
+    """Run a story with a batcher, which is made inside the event loop."""
+
+    async def run() -> Any:
+        batcher = make_batcher()
+        batcher.start()
+        result = await asyncio.wait_for(story(batcher), 60)
+        await batcher.stop()
         return result
 
-    return asyncio.run(tell())
+    return asyncio.run(run())
 
 
 def submit(batcher: Batcher, query: Any, work: int = 1) -> asyncio.Future[Any]:
@@ -34,70 +36,78 @@ class Gate:
 
     def __init__(self) -> None:
         self.open = threading.Event()
+        self.reached = threading.Event()
         self.computed: list[Any] = []
 
     def compute(self, queries: Sequence[Any]) -> list[Any]:
+        self.reached.set()
         assert self.open.wait(60)
         self.computed += queries
         return list(queries)
+
+    async def until_reached(self) -> None:
+        assert await asyncio.to_thread(self.reached.wait, 60)
 
 
 def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
     sizes: list[int] = []
     gate = Gate()
 
-    async def story(batcher: Batcher) -> list[int]:
+    async def story(batcher: Batcher) -> Any:
         first = submit(batcher, 1)
-        await asyncio.sleep(0.05)
+        await gate.until_reached()
         rest = [submit(batcher, number) for number in range(2, 11)]
-        await asyncio.sleep(0.05)
         gate.open.set()
         return await asyncio.gather(first, *rest)
 
-    answers = play(
-        lambda: Batcher(
+    def make_batcher() -> Batcher:
+        return Batcher(
             gate.compute, max_batch=4, observe=lambda size, _: sizes.append(size)
-        ),
-        story,
-    )
-    assert answers == list(range(1, 11))
+        )
+
+    assert play(make_batcher, story) == list(range(1, 11))
     assert sizes == [1, 4, 4, 1]
 
 
-def test_requests_are_answered_again_after_memory_has_run_out() -> None:
-    failing = [True]
+def test_requests_are_answered_again_after_memory_has_run_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory_is_short = True
 
     def fail_once(*_: int) -> None:
-        if failing.pop() if failing else False:
+        nonlocal memory_is_short
+        if memory_is_short:
+            memory_is_short = False
             raise MemoryError
 
-    async def story(batcher: Batcher) -> list[int]:
-        with pytest.raises(MemoryError):
+    async def story(batcher: Batcher) -> None:
+        nonlocal memory_is_short
+        with pytest.raises(MemoryError):  # where a batch is observed
             await submit(batcher, 1)
-        answers = [await submit(batcher, 2)]
-        failing.append(True)
-        really, batcher.next_batch = (
-            batcher.next_batch,
-            lambda: [fail_once(), *really()][1:],
-        )  # type: ignore[method-assign]
-        with pytest.raises(MemoryError):
-            await submit(batcher, 3)
-        return [*answers, await submit(batcher, 4)]
+        assert await submit(batcher, 2) == 2
+        next_batch = batcher.next_batch
 
-    assert play(lambda: Batcher(lambda numbers: numbers, observe=fail_once), story) == [
-        2,
-        4,
-    ]
+        def next_batch_or_fail() -> Any:
+            fail_once()
+            return next_batch()
+
+        monkeypatch.setattr(batcher, "next_batch", next_batch_or_fail)
+        memory_is_short = True
+        with pytest.raises(MemoryError):  # where a batch is put together
+            await submit(batcher, 3)
+        assert await submit(batcher, 4) == 4
+
+    play(lambda: Batcher(lambda numbers: numbers, observe=fail_once), story)
 
 
 def test_stopping_waits_for_the_batch_that_is_computed() -> None:
     gate = Gate()
 
-    async def story(batcher: Batcher) -> int:
+    async def story(batcher: Batcher) -> Any:
         answer = submit(batcher, 4)
-        await asyncio.sleep(0.05)
+        await gate.until_reached()
         stopping = asyncio.create_task(batcher.stop())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # in which it would stop if it did not wait
         assert not stopping.done()
         gate.open.set()
         await stopping
@@ -111,17 +121,14 @@ def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
 
     async def story(batcher: Batcher) -> None:
         accepted = [submit(batcher, 0)]
-        await asyncio.sleep(0.05)
+        await gate.until_reached()
         accepted += [submit(batcher, number) for number in (1, 2)]
         with batcher.place(1):  # for a query that is not known yet
-            for refused in (
-                lambda: submit(batcher, 4),
-                lambda: batcher.place(1).__enter__(),
-            ):
-                with pytest.raises(Overloaded):
-                    refused()
+            with pytest.raises(Overloaded):
+                submit(batcher, 4)
+            with pytest.raises(Overloaded), batcher.place(1):
+                pass
         accepted.append(submit(batcher, 3))
-        await asyncio.sleep(0.05)
         accepted[2].cancel()  # a cancelled request is not computed
         gate.open.set()
         await asyncio.gather(*accepted, return_exceptions=True)
@@ -146,14 +153,12 @@ class Clock:
         return seconds
 
 
+# How many requests may wait: batches of 16 within 30 ms, but at most 128 requests.
 @pytest.mark.parametrize(
     ("seconds_each", "most"),
     [
-        (0.0001, 128),  # 18 batches of 1.6 ms fit into 30 ms; the queue is the limit
-        (
-            0.0004,
-            64,
-        ),  # four batches of 6.4 ms: 75 requests would fit, but eleven of them would wait for a fifth batch
+        (0.0001, 128),  # 18 batches of 1.6 ms would fit; the queue is the limit
+        (0.0004, 64),  # four batches of 6.4 ms; 75 requests would need a fifth
         (0.0006, 48),  # three batches of 9.6 ms
         (0.02, 48),  # three full batches may always wait
     ],
@@ -178,75 +183,70 @@ def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None
     clock = Clock()
 
     async def story(batcher: Batcher) -> int:
-        for pause in (0.001, 0.001, 0.5, 0.001):
-            assert await submit(batcher, pause) == pause
+        for seconds in (0.001, 0.001, 0.5, 0.001):
+            assert await submit(batcher, seconds) == seconds
         return threading.get_ident()
 
-    here = play(lambda: Batcher(clock.compute, inline=0.004, clock=clock), story)
+    loop_thread = play(lambda: Batcher(clock.compute, inline=0.004, clock=clock), story)
+    is_inline = [thread == loop_thread for thread in clock.threads]
     # The first is not known to be short yet, and the long one raises the average for a while.
-    assert [thread == here for thread in clock.threads] == [False, True, True, False]
+    assert is_inline == [False, True, True, False]
 
 
 def test_a_batch_has_a_bounded_amount_of_work() -> None:
     batches: list[list[int]] = []
 
-    async def story(batcher: Batcher) -> None:
-        await asyncio.gather(
-            *(submit(batcher, work, work) for work in (1, 4, 3, 2, 6, 1, 20, 1))
-        )
+    def compute(works: Sequence[int]) -> Sequence[int]:
+        batches.append(list(works))
+        return works
 
-    play(
-        lambda: Batcher(
-            lambda works: batches.append(list(works)) or works, max_batch=8
-        ),
-        story,
-    )
+    async def story(batcher: Batcher) -> None:
+        works = (1, 4, 3, 2, 6, 1, 20, 1)
+        await asyncio.gather(*(submit(batcher, work, work) for work in works))
+
+    play(lambda: Batcher(compute, max_batch=8), story)
     assert batches == [[1, 4, 3], [2, 6], [1], [20], [1]]
 
 
 def test_slow_work_is_not_done_once_the_client_has_left() -> None:
     quick = Gate()
     slow = Gate()
-    left = asyncio.Event()
     queue = BackgroundQueue(10)
+    second_has_left = False
 
-    async def has_left() -> bool:
-        return left.is_set()
+    async def stays() -> bool:
+        return False
+
+    async def leaves() -> bool:
+        return second_has_left
 
     async def story(batcher: Batcher) -> None:
-        pieces = [
-            queue.run(
-                lambda name=name: slow.compute([name]),
-                has_left if name == "b" else None,
-            )
-            for name in ("a", "b", "c")
+        nonlocal second_has_left
+        works = [
+            queue.run(lambda: slow.compute(["first"]), stays),
+            queue.run(lambda: slow.compute(["second"]), leaves),
+            queue.run(lambda: slow.compute(["third"]), None),
         ]
-        later = [asyncio.create_task(piece) for piece in pieces]
-        first = submit(batcher, "d")
-        await asyncio.sleep(0.05)
-        left.set()
+        tasks = [asyncio.create_task(work) for work in works]
+        quick_answer = submit(batcher, "quick")
+        await slow.until_reached()
+        second_has_left = True
         quick.open.set()
-        assert await first == "d"
+        assert await quick_answer == "quick"  # does not wait for slow work
         slow.open.set()
-        answers = await asyncio.gather(*later, return_exceptions=True)
-        assert [isinstance(answer, Disconnected) for answer in answers] == [
-            False,
-            True,
-            False,
-        ]
+        first, second, third = await asyncio.gather(*tasks, return_exceptions=True)
+        assert (first, third) == (["first"], ["third"])
+        assert isinstance(second, Disconnected)
         queue.stop()
 
     play(lambda: Batcher(quick.compute, max_batch=1), story)
-    assert (quick.computed, slow.computed) == (["d"], ["a", "c"])
+    assert slow.computed == ["first", "third"]
 
 
 def test_slow_work_is_bounded_by_its_sum() -> None:
     queue = BackgroundQueue(10)
-    with (
-        queue.place(100),
-        pytest.raises(Overloaded),
-        queue.place(1),
-    ):  # alone the first is accepted
+    # Alone, even too much is accepted.
+    with queue.place(100), pytest.raises(Overloaded), queue.place(1):
         pass
     with queue.place(4), queue.place(6), pytest.raises(Overloaded), queue.place(1):
         pass

@@ -11,31 +11,29 @@ from posrec.recommend.plan import Plan
 from posrec.server.schemas import AnswerRequest, ColumnLimit
 from posrec.server.work import QUICK_WORK, estimated_work
 
-ITEMS = 2000
-CATALOGUE = Catalogue(
-    Vocabulary(
-        [f"i{n}" for n in range(ITEMS)], {"brand": [f"b{n % 7}" for n in range(ITEMS)]}
-    ),
-    ITEMS,
-)
-CATALOGUE.attributes.prepare()  # as in a server
+
+def catalogue(items: int, column: str, values: int) -> Catalogue:
+    ids = [f"i{n}" for n in range(items)]
+    texts = [f"b{n % values}" for n in range(items)]
+    catalogue = Catalogue(Vocabulary(ids, {column: texts}), items)
+    catalogue.attributes.prepare()  # as in a server
+    return catalogue
+
+
+CATALOGUE = catalogue(2000, "brand", 7)
+PLAIN = range(1, 2)
 QUICK = range(2, QUICK_WORK + 1)  # what a page asks for
 SLOW = range(QUICK_WORK + 1, 10**6)
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("request_fields", "expected"),
     [
-        *(
-            (plain, [1])
-            for plain in (
-                {},
-                {"k": 1},
-                {"exclude": "seen"},
-                {"filter": {"brand": "b1"}},
-                {"size": 2000},
-            )
-        ),
+        ({}, PLAIN),
+        ({"k": 1}, PLAIN),
+        ({"exclude": "seen"}, PLAIN),
+        ({"filter": {"brand": "b1"}}, PLAIN),
+        ({"size": 2000}, PLAIN),
         ({"k": 100}, QUICK),
         ({"pin": ["i3"]}, QUICK),
         ({"boost": {"brand": {"b1": 2.0}}}, QUICK),
@@ -55,12 +53,12 @@ SLOW = range(QUICK_WORK + 1, 10**6)
     ],
     ids=str,
 )
-def test_the_work_of_a_request(asked: dict[str, Any], expected: range) -> None:
+def test_the_work_of_a_request(request_fields: dict[str, Any], expected: range) -> None:
     def work(sessions: int = 1, size: int = 200, clicks: int = 3, **more: Any) -> int:
         return estimated_work(AnswerRequest(**more), sessions, size, CATALOGUE, clicks)
 
-    assert work(**asked) in expected
-    assert work(fields=["brand"], **asked) >= work(**asked)
+    assert work(**request_fields) in expected
+    assert work(fields=["brand"], **request_fields) >= work(**request_fields)
 
 
 @pytest.mark.parametrize(
@@ -72,20 +70,14 @@ def test_the_work_of_a_request(asked: dict[str, Any], expected: range) -> None:
     ],
 )
 def test_the_first_rule_by_titles_is_more_work(rule: dict[str, Any]) -> None:
-    catalogue = Catalogue(
-        Vocabulary([f"i{n}" for n in range(20_000)], {"title": [""] * 20_000}), 20_000
-    )
-    catalogue.attributes.prepare()
-    assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) > QUICK_WORK
-    Plan(catalogue, None, **AnswerRequest(**rule).rules())
-    catalogue.attributes["title"].groups  # noqa: B018  # as a search with such a limit does
-    assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) <= QUICK_WORK
+    titles = catalogue(20_000, "title", 1)
+    request = AnswerRequest(**rule)
+    assert estimated_work(request, 1, 200, titles) > QUICK_WORK
+    Plan(titles, None, **request.rules())
+    titles.attributes["title"].groups  # noqa: B018  # as a search with such a limit does
+    assert estimated_work(request, 1, 200, titles) <= QUICK_WORK
 
 
 def test_a_small_catalogue_has_short_answers() -> None:
-    assert (
-        estimated_work(
-            AnswerRequest(k=1000), 1, 200, Catalogue(Vocabulary(["a", "b"]), 2)
-        )
-        == 1
-    )
+    two_items = Catalogue(Vocabulary(["a", "b"]), 2)
+    assert estimated_work(AnswerRequest(k=1000), 1, 200, two_items) == 1

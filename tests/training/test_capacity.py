@@ -13,18 +13,13 @@ def test_batches_are_filled_up_with_the_shortest_sample() -> None:
     """With targets of one's own, the first sample may be the longest. Repeated, it would set the
     capacity of a step."""
     items = torch.arange(1, 26, dtype=torch.int32)
-    samples = SessionDataset(
-        items,
-        torch.tensor([0, 21, 25]),
-        torch.arange(2),
-        targets=torch.tensor([20, 22, 24]),
-    )
+    offsets = torch.tensor([0, 21, 25])
+    targets = torch.tensor([20, 22, 24])
+    samples = SessionDataset(items, offsets, torch.arange(2), targets=targets)
     settings = Settings(batch_size=2)
-    cpu = torch.device("cpu")
-    model = PosRec(25, PosRecConfig(d=8))
-    runner = EpochRunner(
-        model, make_optimizer(model, settings, cpu), samples, settings, cpu, 25, 20
-    )
+    model = PosRec(25, PosRecConfig(d=8, max_length=20))
+    optimizer = make_optimizer(model, settings, torch.device("cpu"))
+    runner = EpochRunner(model, optimizer, samples, settings, 25)
     assert samples.clicks_before(torch.arange(3)).tolist() == [20, 1, 3]
     batches = runner.shuffle(0).batches
     assert sorted(batches.flatten()[:3].tolist()) == [0, 1, 2]

@@ -6,58 +6,58 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import command, small_shop, write_lines, write_log
+from tests.helpers import command, fitted, refused, small_shop, write_lines, write_log
+from tests.training.runs import weights_of
 
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting.fit import fit_run
 from posrec.fitting.job import build_network
 from posrec.fitting.warm_start import WarmStart
-from posrec.io import WEIGHTS, load_tensors
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.registry import MODELS
+from posrec.nn.items.attribute_vectors import AttributeTable
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 
-QUICK: dict[str, Any] = {"d": 16, "epochs": 8, "batch_size": 16, "learning_rate": 0.02, "max_length": 10,
-                         "protocol": "paper", "item_dropout": 0.0, "repeat_dropout": 0.0}  # fmt: skip
+QUICK: dict[str, Any] = {
+    "d": 16,
+    "epochs": 8,
+    "batch_size": 16,
+    "learning_rate": 0.02,
+    "max_length": 10,
+    "protocol": "paper",
+    "item_dropout": 0.0,
+    "repeat_dropout": 0.0,
+}
 KINDS = ("tents", "mats", "stoves", "boots")
+NEW = ["n0", "n1", "n2", "n3"]
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
-    """Twelve items of four kinds; a kind is always followed by the next. Item n0 to n3, one of each
-    kind, have no clicks."""
+    """Twelve items of four kinds; a kind is always followed by the next. Items n0 to n3, one of
+    each kind, have no clicks."""
     folder = tmp_path_factory.mktemp("attributes")
-    clicks = [
-        (
-            f"s{number}",
-            f"i{(number * 7 + step) % 4 + 4 * ((number + step * step) % 3)}",
-            60_000 * number + step,
-        )
-        for number in range(240)
-        for step in range(4)
-    ]
-    rows = [f"i{item},{KINDS[item % 4]}" for item in range(12)] + [
-        f"n{item},{KINDS[item]}" for item in range(4)
-    ]
-    log = write_log(folder / "clicks.csv", clicks)
-    items = write_lines(folder / "items.csv", ["id,category", *rows])
+    clicks = []
+    for session in range(240):
+        for step in range(4):
+            kind = (session * 7 + step) % 4
+            item = kind + 4 * ((session + step * step) % 3)
+            clicks.append((f"s{session}", f"i{item}", 60_000 * session + step))
+    rows = [f"i{item},{KINDS[item % 4]}" for item in range(12)]
+    rows += [f"{item},{kind}" for item, kind in zip(NEW, KINDS, strict=True)]
     data = posrec.prepare(
-        log,
+        write_log(folder / "clicks.csv", clicks),
         "csv",
         folder / "data",
-        items=items,
+        items=write_lines(folder / "items.csv", ["id,category", *rows]),
         all_items=True,
         progress=SilentProgress(),
     )
-    assert (data.train_items, data.recommendable_items, len(data.vocabulary)) == (
-        12,
-        16,
-        16,
-    )
-    assert data.vocabulary.ids[12:] == ["n0", "n1", "n2", "n3"]
+    assert data.train_items == 12
+    assert data.recommendable_items == len(data.vocabulary) == 16
+    assert data.vocabulary.ids[12:] == NEW
     return data
 
 
@@ -65,27 +65,17 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 def run(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     settings = {**QUICK, "attributes": "category"}
-    return fit_run(
-        shop,
-        "posrec-plus",
-        out,
-        settings,
-        "cpu",
-        progress=SilentProgress(),
-        export=False,
-    )[0].path
+    return fitted(shop, "posrec-plus", out, settings)[0].path
 
 
 def test_an_item_without_clicks_is_recommended_by_what_it_is(run: Path) -> None:
     recommender = posrec.Recommender.load(run, device="cpu")
     assert recommender.items == 16
-    new = ["n0", "n1", "n2", "n3"]
     for item in range(12):
-        best = recommender.recommend([f"i{item}"], k=1, allow=new)[0].item
+        best = recommender.recommend([f"i{item}"], k=1, allow=NEW)[0].item
         assert best == f"n{(item + 1) % 4}"  # of the kind that follows
-    assert recommender.recommend(["n0"], k=3, exclude_seen=True)[0].item.lstrip(
-        "in"
-    ) in ("1", "5", "9")
+    after_new = recommender.recommend(["n0"], k=3, exclude_seen=True)[0].item
+    assert after_new in ("n1", "i1", "i5", "i9")
 
 
 def test_the_run_needs_nothing_new_to_be_served(
@@ -95,37 +85,28 @@ def test_the_run_needs_nothing_new_to_be_served(
     assert opened.config["items"] == 16
     assert opened.popularity is not None
     assert opened.popularity[12:].tolist() == [0, 0, 0, 0]
-    tensors, _ = load_tensors(run / WEIGHTS)
-    assert not [name for name in tensors if name.startswith("attributes")]
-    vectors = opened.model.similarity_vectors()  # type: ignore[operator]
+    assert not [name for name in weights_of(run) if name.startswith("attributes")]
+    vectors = opened.model.similarity_vectors()
     # The vector of an item without clicks is that of its kind.
-    same_kind = [
-        number
-        for number, kind in enumerate(shop.vocabulary.columns["category"][:12])
-        if kind == "mats"
-    ]
     cosine = torch.nn.functional.cosine_similarity(vectors[13], vectors[:12], dim=1)
-    assert {int(place) for place in cosine.topk(3).indices} == set(same_kind)
+    kinds = shop.vocabulary.columns["category"]
+    assert {kinds[row] for row in cosine.topk(3).indices.tolist()} == {"mats"}
 
 
 def test_dropped_items_have_their_attributes_alone_in_training() -> None:
-    from posrec.nn.items.attribute_vectors import AttributeTable
-
-    model = PosRecPlus(
-        3, PosRecPlusConfig(d=8, attributes="category", id_dropout=0.999999)
-    )
+    config = PosRecPlusConfig(d=8, attributes="category", id_dropout=0.999999)
+    model = PosRecPlus(3, config)
     rows = torch.tensor([0, 1])
     model.describe(AttributeTable(rows, torch.tensor([0, 0]), torch.ones(2), number=1))
     model.count(torch.tensor([1, 2, 3, 1]), torch.tensor([0, 2, 4]))
     assert model.attributes is not None
     dropped = model.smoothed(dropout=True)
-    kept = model.smoothed()
+    vectors = model.smoothed()
     assert torch.equal(dropped[:2], model.attributes.of_values.expand(2, -1))
-    assert torch.equal(dropped[2], kept[2])  # it has no attributes
-    assert not torch.equal(dropped[:2], kept[:2])
-    assert torch.equal(
-        model.saved_weights()["embedding.weight"], kept
-    )  # even while it is being trained
+    assert torch.equal(dropped[2], vectors[2])  # it has no attributes
+    assert not torch.equal(dropped[:2], vectors[:2])
+    # Weights are saved without dropout, even during the training.
+    assert torch.equal(model.saved_weights()["embedding.weight"], vectors)
 
 
 def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> None:
@@ -134,27 +115,17 @@ def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> Non
     assert isinstance(network, PosRecPlus)
     network.count(shop.train.items, shop.train.offsets)
     WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)
-    assert torch.allclose(
-        network.similarity_vectors(), opened.model.similarity_vectors(), atol=1e-4
-    )  # type: ignore[operator]
+    before = opened.model.similarity_vectors()
+    assert torch.allclose(network.similarity_vectors(), before, atol=1e-4)
     assert network.attributes is not None
-    assert (
-        network.attributes().norm() > 0.5 * network.embedding.weight.norm()
-    )  # most of it is in the attributes
+    # Most of a vector is in the attributes.
+    assert network.attributes().norm() > 0.5 * network.embedding.weight.norm()
 
 
 def test_without_attributes_only_clicked_items_are_known(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    run, _ = fit_run(
-        shop,
-        "posrec-plus",
-        tmp_path / "run",
-        {**QUICK, "epochs": 1},
-        "cpu",
-        progress=SilentProgress(),
-        export=False,
-    )
+    run, _ = fitted(shop, "posrec-plus", tmp_path / "run", {**QUICK, "epochs": 1})
     assert run.config["items"] == 12
     assert posrec.Recommender(run, "cpu").recommend(["n0"]).unknown == ("n0",)
 
@@ -162,38 +133,20 @@ def test_without_attributes_only_clicked_items_are_known(
 def test_a_column_that_is_not_there_is_refused(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        InputError,
-        match="there is no column 'brand'; those of the dataset are category",
-    ):
-        fit_run(
-            shop,
-            "posrec-plus",
-            tmp_path / "run",
-            {"attributes": "brand"},
-            "cpu",
-            progress=SilentProgress(),
-        )
+    settings = {"attributes": "brand"}
+    with pytest.raises(InputError, match=r"no column 'brand'.* category"):
+        fitted(shop, "posrec-plus", tmp_path / "run", settings)
     plain = replace(shop, vocabulary=posrec.Vocabulary(shop.vocabulary.ids))
     with pytest.raises(InputError, match="the dataset has none"):
-        fit_run(
-            plain,
-            "posrec-plus",
-            tmp_path / "run",
-            {"attributes": "brand"},
-            "cpu",
-            progress=SilentProgress(),
-        )
+        fitted(plain, "posrec-plus", tmp_path / "run", settings)
 
 
 def test_all_items_in_the_command(tmp_path: Path) -> None:
     log = write_log(tmp_path / "clicks.csv", small_shop())
     items = write_lines(tmp_path / "items.csv", ["id,category", "i1,a", "new,a"])
-    done = command("prepare", log, "--out", tmp_path / "data", "--all-items")
-    assert (done.code, "--all-items needs --items" in done.err) == (2, True)
-    done = command(
-        "prepare", log, "--out", tmp_path / "data", "--items", items, "--all-items"
-    )
+    words = ("prepare", log, "--out", tmp_path / "data", "--all-items")
+    assert "--all-items needs --items" in refused(*words)
+    done = command(*words, "--items", items)
     assert done.code == 0, done.err
     data = posrec.load(tmp_path / "data")
     assert data.vocabulary.ids[data.train_items :] == ["new"]

@@ -1,6 +1,7 @@
 """Ranking losses by hand, and what holds for all of them."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,16 +11,19 @@ from torch import Tensor
 
 from posrec.errors import InputError
 from posrec.training.losses import choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES, comparisons, drawing
-from posrec.training.settings import Settings
+from posrec.training.ranking_losses import comparisons, drawing
+from posrec.training.settings import RANKING_LOSSES, Settings
 
-CLICKS = torch.cat(
-    [torch.full((2**number,), number) for number in range(1, 7)]
-)  # item i is clicked 2^i times
+NUMBERS = torch.arange(1, 7)
+CLICKS = torch.repeat_interleave(NUMBERS, 2**NUMBERS)  # item i is clicked 2^i times
 
 
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
+
+
+def product(left: list[float], right: list[float]) -> float:
+    return sum(a * b for a, b in zip(left, right, strict=True))
 
 
 def slowly(
@@ -28,30 +32,24 @@ def slowly(
     """The papers' formulas over a list of negatives, in plain Python."""
     total = sum(math.exp(other) for other in others)
     softmax = [math.exp(other) / total for other in others]
+    top1 = [sigmoid(other - target) + sigmoid(other**2) for other in others]
     if name == "bpr":
         return sum(-math.log(sigmoid(target - other)) for other in others) / len(others)
     if name == "top1":
-        return sum(
-            sigmoid(other - target) + sigmoid(other**2) for other in others
-        ) / len(others)
+        return sum(top1) / len(others)
     if name == "top1-max":
-        parts = (sigmoid(other - target) + sigmoid(other**2) for other in others)
-        return sum(s * part for s, part in zip(softmax, parts, strict=True))
-    won = sum(
-        s * sigmoid(target - other) for s, other in zip(softmax, others, strict=True)
-    )
-    return -math.log(won) + score_l2 * sum(
-        s * other**2 for s, other in zip(softmax, others, strict=True)
-    )
+        return product(softmax, top1)
+    won = product(softmax, [sigmoid(target - other) for other in others])
+    large = product(softmax, [other**2 for other in others])
+    return -math.log(won) + score_l2 * large
 
 
 def compare(
     name: str, target: float, others: list[float], counts: list[bool] | None = None
 ) -> Tensor:
     counted = torch.tensor([counts or [True] * len(others)])
-    return comparisons(score_l2=0.5)[name](
-        torch.tensor([[target]]), torch.tensor([others]), counted
-    )[0]
+    function = comparisons(score_l2=0.5)[name]
+    return function(torch.tensor([[target]]), torch.tensor([others]), counted)[0]
 
 
 scores = st.floats(-4, 4, width=32)
@@ -66,10 +64,9 @@ scores = st.floats(-4, 4, width=32)
 def test_a_better_scored_target_costs_less(
     name: str, target: float, others: list[float], better: float
 ) -> None:
-    assert float(compare(name, target, others)) == pytest.approx(
-        slowly(name, target, others), rel=1e-4
-    )
-    assert compare(name, target + better, others) < compare(name, target, others)
+    loss = float(compare(name, target, others))
+    assert loss == pytest.approx(slowly(name, target, others), rel=1e-4)
+    assert compare(name, target + better, others) < loss
 
 
 @given(
@@ -82,17 +79,16 @@ def test_what_does_not_count_changes_nothing(
     name: str, target: float, others: list[float], left: list[float]
 ) -> None:
     counts = [True] * len(others) + [False] * len(left)
-    assert float(compare(name, target, others + left, counts)) == pytest.approx(
-        float(compare(name, target, others)), rel=1e-5, abs=1e-6
-    )
+    loss = compare(name, target, others + left, counts)
+    expected = compare(name, target, others)
+    assert torch.allclose(loss, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_nothing_to_compare_with_costs_nothing_and_moves_nothing(name: str) -> None:
     sessions = torch.randn(3, 4, requires_grad=True)
-    loss = choose_loss(
-        Settings(loss=name, negatives=2), 1, torch.ones(5, dtype=torch.long)
-    )
+    settings = Settings(loss=name, negatives=2)
+    loss = choose_loss(settings, 1, torch.ones(5, dtype=torch.long))
     value = loss(sessions, torch.randn(1, 4), torch.ones(3, dtype=torch.long))
     value.sum().backward()
     assert value.tolist() == [0, 0, 0]
@@ -103,17 +99,15 @@ def test_nothing_to_compare_with_costs_nothing_and_moves_nothing(name: str) -> N
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_scores_far_apart_stay_finite(name: str) -> None:
     target = torch.tensor([[-200.0]], requires_grad=True)
-    value = comparisons(0.0)[name](
-        target, torch.tensor([[200.0, -200.0]]), torch.ones(1, 2, dtype=torch.bool)
-    )
+    others = torch.tensor([[200.0, -200.0]])
+    value = comparisons(0.0)[name](target, others, torch.tensor([[True, True]]))
     value.sum().backward()
     assert value.isfinite().all()
     assert target.grad is not None
     assert target.grad.isfinite().all()
     if name.startswith("bpr"):
-        assert (
-            target.grad.item() < -0.4
-        )  # the gradient does not vanish where it is needed most
+        # The gradient does not vanish where it is needed most.
+        assert target.grad.item() < -0.4
 
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)
@@ -121,39 +115,30 @@ def test_targets_of_the_batch_are_each_other_s_negatives(name: str) -> None:
     torch.manual_seed(0)
     sessions = torch.randn(4, 3)
     table = torch.randn(9, 3)
-    targets = torch.tensor(
-        [2, 7, 2, 5]
-    )  # two want the same item: it is no negative of either
+    # Two samples have the same target: it is no negative of either.
+    targets = torch.tensor([2, 7, 2, 5])
     loss = choose_loss(Settings(loss=name, negatives=0, score_l2=0.5), 9, CLICKS)
-    scores = sessions @ table.T
-    expected = [
-        slowly(
-            name,
-            float(row[target - 1]),
-            [float(row[other - 1]) for other in targets if other != target],
-        )
-        for row, target in zip(scores, targets, strict=True)
-    ]
-    assert loss(sessions, table, targets).tolist() == pytest.approx(expected, rel=1e-4)
+    losses = loss(sessions, table, targets)
+    for scores, target, value in zip(sessions @ table.T, targets, losses, strict=True):
+        others = scores[targets[targets != target] - 1].tolist()
+        expected = slowly(name, float(scores[target - 1]), others)
+        assert float(value) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_many_uniform_draws_are_all_items(name: str) -> None:
-    """Drawn alike, the negatives' average and their softmax go towards those over all items but the
+    """Drawn uniformly, the negatives' average and softmax approach those over all items but the
     target."""
     torch.manual_seed(1)
     sessions = torch.randn(2, 3)
     table = torch.randn(6, 3)
     targets = torch.tensor([4, 1])
     settings = Settings(loss=name, negatives=200_000, in_batch=False, score_l2=0.5)
-    loss = choose_loss(settings, 6, CLICKS)
-    for row, target, value in zip(
-        sessions @ table.T, targets, loss(sessions, table, targets), strict=True
-    ):
-        others = [float(row[item]) for item in range(6) if item != target - 1]
-        assert float(value) == pytest.approx(
-            slowly(name, float(row[target - 1]), others), rel=0.02
-        )
+    losses = choose_loss(settings, 6, CLICKS)(sessions, table, targets)
+    for scores, target, value in zip(sessions @ table.T, targets, losses, strict=True):
+        others = scores[target != NUMBERS].tolist()
+        expected = slowly(name, float(scores[target - 1]), others)
+        assert float(value) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -161,7 +146,7 @@ def test_items_are_drawn_by_popularity_to_a_power(alpha: float) -> None:
     torch.manual_seed(2)
     drawn = drawing(7, CLICKS, 100_000, alpha)()  # item 7 was never clicked
     shares = torch.bincount(drawn, minlength=8)[1:] / len(drawn)
-    weights = torch.tensor([2.0**number for number in range(1, 7)] + [0.0]) ** alpha
+    weights = torch.tensor([2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 0.0]) ** alpha
     assert drawn.min() >= 1
     assert torch.allclose(shares, weights / weights.sum(), atol=0.01)
 
@@ -179,9 +164,8 @@ def test_rows_past_the_items_are_never_drawn() -> None:
     "name", ["auto", "full", "chunked", "sampled", *RANKING_LOSSES]
 )
 def test_every_name_is_a_setting_and_a_loss(name: str) -> None:
-    value = choose_loss(Settings(loss=name).check(), 6, CLICKS)(
-        torch.randn(2, 3), torch.randn(6, 3), torch.tensor([1, 6])
-    )
+    loss = choose_loss(Settings(loss=name).check(), 6, CLICKS)
+    value = loss(torch.randn(2, 3), torch.randn(6, 3), torch.tensor([1, 6]))
     assert value.shape == (2,)
     assert value.isfinite().all()
 
@@ -190,6 +174,6 @@ def test_every_name_is_a_setting_and_a_loss(name: str) -> None:
     "wrong",
     [{"negatives": -1}, {"negatives": 0, "in_batch": False}, {"sample_alpha": -0.5}],
 )
-def test_settings_that_leave_nothing_to_compare_are_refused(wrong: dict) -> None:
+def test_settings_that_leave_nothing_to_compare_are_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match=f"{next(iter(wrong))} must be at least"):
         Settings(loss="bpr", **wrong).check()

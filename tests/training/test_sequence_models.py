@@ -1,20 +1,20 @@
 """Recurrent and attention models in training: compiled, in bfloat16, and with every loss."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tests.helpers import fitted
 from tests.models.checks import ITEMS, WITH_UNKNOWN
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
-from posrec.fitting.fit import fit_run
+from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
-from posrec.progress import SilentProgress
 from posrec.training.losses import choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES
-from posrec.training.settings import Settings
+from posrec.training.settings import RANKING_LOSSES, Settings
 from posrec.training.softmax import softmax_loss
 
 SEQUENCE = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
@@ -27,27 +27,17 @@ QUICK = {
 }
 
 
-def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, float]:
+def mrr(data: PreparedDataset, model: str, out: Path, **changes: Any) -> float:
     hidden = {"hidden": 16} if model in ("gru4rec", "narm") else {}
-    _, outcome = fit_run(
-        data,
-        model,
-        out,
-        {**QUICK, **hidden, **changes},
-        "cpu",
-        progress=SilentProgress(),
-        export=False,
-    )
-    return outcome.metrics
+    _, evaluation = fitted(data, model, out / "run", {**QUICK, **hidden, **changes})
+    return evaluation.metrics["mrr@5"]
 
 
 @pytest.fixture(scope="module")
 def popular(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> float:
     """What recommending the most clicked items reaches."""
-    out = tmp_path_factory.mktemp("pop") / "run"
-    return fit_run(small, "pop", out, {}, "cpu", progress=SilentProgress())[1].metrics[
-        "mrr@5"
-    ]
+    _, evaluation = fitted(small, "pop", tmp_path_factory.mktemp("pop") / "run")
+    return evaluation.metrics["mrr@5"]
 
 
 @pytest.mark.parametrize("model", [*SEQUENCE, "posrec"])
@@ -56,9 +46,8 @@ def test_it_learns_with_its_own_settings(
 ) -> None:
     """Mostly i is followed by i + 1, so who reads the last click finds it; the mean of a session is
     a weaker hint."""
-    assert fit(small, model, tmp_path / "run")["mrr@5"] > popular + (
-        0.05 if model == "bprmf" else 0.3
-    )
+    gain = 0.05 if model == "bprmf" else 0.3
+    assert mrr(small, model, tmp_path) > popular + gain
 
 
 @pytest.mark.slow
@@ -66,21 +55,22 @@ def test_it_learns_with_its_own_settings(
 def test_gru4rec_learns_from_every_loss(
     small: PreparedDataset, tmp_path: Path, loss: str
 ) -> None:
-    assert (
-        fit(small, "gru4rec", tmp_path / "run", loss=loss, l2=0.0, score_l2=0.1)[
-            "mrr@5"
-        ]
-        > 0.4
-    )
+    assert mrr(small, "gru4rec", tmp_path, loss=loss, l2=0.0, score_l2=0.1) > 0.4
+
+
+def built(model: str) -> SessionModel:
+    torch.manual_seed(0)
+    network = MODELS[model].build(ITEMS, MODELS[model].config()).eval()
+    assert isinstance(network, SessionModel)
+    return network
 
 
 @pytest.mark.parametrize("model", ["gru4rec", "narm", "stamp"])
 def test_bf16_stays_near(model: str) -> None:
-    torch.manual_seed(0)
-    built = MODELS[model].build(ITEMS, MODELS[model].config()).eval()
-    exact = built.scores(SessionBatch.of(WITH_UNKNOWN)).detach()
+    network = built(model)
+    exact = network.scores(SessionBatch.of(WITH_UNKNOWN)).detach()
     with torch.autocast("cpu", torch.bfloat16):
-        reduced = built.scores(SessionBatch.of(WITH_UNKNOWN))
+        reduced = network.scores(SessionBatch.of(WITH_UNKNOWN))
     assert torch.allclose(reduced.float(), exact, atol=0.05 * float(exact.abs().max()))
 
 
@@ -88,21 +78,19 @@ def test_bf16_stays_near(model: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SEQUENCE)
 def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
-    torch.manual_seed(0)
-    built = MODELS[model].build(ITEMS, MODELS[model].config()).eval()
+    network = built(model)
     targets = torch.arange(1, len(WITH_UNKNOWN) + 1)
 
     def loss(batch: SessionBatch) -> Tensor:
-        return softmax_loss(ITEMS)(*built.vectors(batch), targets).sum()
+        return softmax_loss(ITEMS)(*network.vectors(batch), targets).sum()
 
     outcomes = []
     for call in (loss, torch.compile(loss, dynamic=False)):
-        built.zero_grad()
+        network.zero_grad()
         value = call(SessionBatch.of(WITH_UNKNOWN))
         value.backward()
-        outcomes.append(
-            [value.detach(), *(weight.grad.clone() for weight in built.parameters())]
-        )
+        gradients = [weight.grad.clone() for weight in network.parameters()]
+        outcomes.append([value.detach(), *gradients])
     for plain, compiled in zip(*outcomes, strict=True):
         assert torch.allclose(plain, compiled, atol=1e-5)
 
@@ -113,11 +101,7 @@ def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
 def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:
     """A compiled loss must not take the first draw for a constant."""
     torch.manual_seed(0)
-    sessions = torch.randn(4, 8)
-    table = torch.randn(40, 8)
-    targets = torch.tensor([1, 2, 3, 40])
+    batch = (torch.randn(4, 8), torch.randn(40, 8), torch.tensor([1, 2, 3, 40]))
     settings = Settings(loss=name, negatives=8)
     loss = torch.compile(choose_loss(settings, 40, torch.arange(1, 41)), dynamic=False)
-    assert not torch.equal(
-        loss(sessions, table, targets), loss(sessions, table, targets)
-    )
+    assert not torch.equal(loss(*batch), loss(*batch))

@@ -1,11 +1,8 @@
 """Forward- and backward-awareness, uniqueness and linearity of an encoding, decided by computation.
 
 Definition 3.1 (forward): there are dimensions A such that P[a, A] of length p equals P[b, A] of
-length q exactly when a = b. Definition 3.2 (backward) says the same of p - a and q - b. What is
-compared, a or p - a, is called the *place* below.
-
-`holds` means one A for all lengths, as in the proof of Theorem 4.1; `holds_by_pair` is the literal
-reading, in which A may change with the lengths. They agree for every scheme of the paper.
+length q exactly when a = b. Definition 3.2 (backward) says the same of p - a and q - b. `counted`
+is what is compared: the position counted from the first or from the last click.
 """
 
 import copy
@@ -21,24 +18,23 @@ from posrec.encodings.schemes import (
     ENCODINGS,
     LEARNED,
     THEORY_ONLY,
-    Scheme,
+    AnyScheme,
     make_encoding,
 )
 
 # A true fit leaves a residual under 1e-10, since the slow sinusoids are nearly dependent. The
 # smallest residual of a scheme that is not linear is that of an odd d, whose last sine lacks its
-# cosine: 1e-8 at d = 9. From d = 11 on such a scheme passes as well, since the other slow
-# dimensions can replace the missing cosine.
+# cosine: 1e-8 at d = 9. From d = 11 on the other slow dimensions replace it, and the scheme passes.
 LINEAR_TOLERANCE = 1e-9
-# Values of a dimension are equal if they differ by at most so many rounding units of its largest
-# one: 1.4e-14 for a sinusoid in float64. The same sine computed twice may differ by one unit; the
-# slowest sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9, far more.
+# Equal values of a dimension differ by at most this number of rounding units of its largest one:
+# 1.4e-14 for a sinusoid in float64. A sine computed twice may differ by one unit; the slowest
+# sinusoid, cos(pos / 10000), differs between positions 0 and 1 by 5e-9.
 ROUNDING_UNITS = 64
 
 
 @dataclass(frozen=True)
 class PositionPair:
-    """Two positions, each of a session of some length, and their encodings in some dimensions."""
+    """Two positions in sessions of some lengths, and their encodings in some dimensions."""
 
     positions: tuple[int, int]
     lengths: tuple[int, int]
@@ -57,15 +53,12 @@ class EncodingTable:
     tolerance: float
 
     def pair(self, first: int, second: int, dimensions: Tensor) -> PositionPair:
-        values = [
-            tuple((self.rows[row] * self.scale)[dimensions].tolist())
-            for row in (first, second)
-        ]
+        values = (self.rows[[first, second]] * self.scale)[:, dimensions].tolist()
         return PositionPair(
             positions=(int(self.position[first]), int(self.position[second])),
             lengths=(int(self.length[first]), int(self.length[second])),
             dimensions=tuple(dimensions.nonzero().flatten().tolist()),
-            values=(values[0], values[1]),
+            values=(tuple(values[0]), tuple(values[1])),
         )
 
     @property
@@ -79,27 +72,22 @@ class EncodingTable:
 
     def sessions(self) -> list[Tensor]:
         """The row numbers of each length 1, 2, ..."""
-        # Length l begins after 1 + 2 + .. + (l-1) rows.
-        starts = [
-            (length, length * (length - 1) // 2)
-            for length in range(1, int(self.length[-1]) + 1)
-        ]
-        return [torch.arange(start, start + length) for length, start in starts]
+        lengths = list(range(1, int(self.length[-1]) + 1))
+        return list(torch.split(torch.arange(len(self.rows)), lengths))
 
 
 @dataclass(frozen=True)
 class Awareness:
-    """Whether Definition 3.1 or 3.2 holds, and why.
+    """Whether Definition 3.1 or 3.2 holds, and why."""
 
-    dimensions  A*: every dimension that depends on the place alone; the certificate if `holds`
-    clashes     the same place with different values: each dimension outside A* is in one of them
-    collision   different places with the same values on all of A*; None if there are none
-    """
-
-    holds: bool
+    holds: bool  # with one A for all lengths, as in the proof of Theorem 4.1
+    # Read literally: A may change with the lengths. For the paper's schemes it is the same.
     holds_by_pair: bool
+    # A*: every dimension that depends on `counted` alone; the certificate if it holds.
     dimensions: tuple[int, ...]
+    # `counted` is the same and values differ: each dimension outside A* is in one of them.
     clashes: tuple[PositionPair, ...]
+    # `counted` differs and the values on all of A* are the same.
     collision: PositionPair | None
 
 
@@ -108,30 +96,26 @@ class Linearity:
     """Whether one matrix M moves the encoding one position on, in every session: P[pos+1] = M
     P[pos].
 
-    `residual` is the largest error of the least-squares M, relative to each dimension's largest
-    value. `trivial` means that any values would have fitted: the rows are all equal, or there are
-    no more different rows than their rank.
-    """
+    If it is `trivial`, any values would have fitted: the rows are all equal, or no more than their
+    rank."""
 
     holds: bool
-    residual: float
+    residual: float  # the largest error of the least-squares M, relative to the largest values
     trivial: bool
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What `analyse` found for lengths 1 to max_length.
-
-    collision                two different (position, length) with the same encoding, or None
-    collision_within_length  the same within one session; None if Property 3.3 holds
-    """
+    """What `analyse` found for lengths 1 to max_length."""
 
     max_length: int
     d: int
     forward: Awareness
     backward: Awareness
-    collision: PositionPair | None
-    collision_within_length: PositionPair | None
+    collision: (
+        PositionPair | None
+    )  # different (position, length) with the same encoding
+    collision_within_length: PositionPair | None  # None if Property 3.3 holds
     linear: Linearity
 
     @property
@@ -143,11 +127,7 @@ class Analysis:
         return self.collision_within_length is None
 
 
-def analyse(
-    scheme: str | nn.Module | type[nn.Module] | Scheme,
-    max_length: int = 70,
-    d: int = 100,
-) -> Analysis:
+def analyse(scheme: AnyScheme, max_length: int = 70, d: int = 100) -> Analysis:
     """Decide awareness, uniqueness and linearity of a scheme for every session up to max_length.
 
     Arguments:
@@ -169,60 +149,50 @@ def analyse(
         )
     with one_thread():
         table = tabulate(build(scheme, max_length, d), max_length)
-        every = torch.ones(d, dtype=torch.bool)
-        within = (
-            found
-            for found in (collision(table, rows, every) for rows in table.sessions())
-            if found
-        )
-        everywhere = collision(table, torch.arange(len(table.rows)), every)
         return Analysis(
             max_length=max_length,
             d=d,
             forward=awareness(table, table.position),
             backward=awareness(table, table.backward),
-            collision=everywhere,
-            collision_within_length=None if everywhere is None else next(within, None),
+            collision=collision(table, torch.arange(len(table.rows))),
+            collision_within_length=collision_within_length(table),
             linear=linearity(table),
         )
 
 
 # One largest A decides. Equality of slices is equality in each dimension, so A may only hold
-# dimensions that depend on the place alone; call their set A*. Two slices that differ on A also
+# dimensions that depend on `counted` alone; call their set A*. Two slices that differ on A also
 # differ on any larger set, so if some A satisfies the definition, A* does. When it fails, a clash
 # for each dimension outside A* and a collision on A* together rule out every A.
-def awareness(table: EncodingTable, place: Tensor) -> Awareness:
-    """Definition 3.1 for place = position, 3.2 for place = positions left until the last click."""
-    earliest = earliest_rows(
-        place
-    )  # all rows of a place are compared with that of the shortest session that has it
-    breaks = (
-        table.rows - table.rows[earliest[place]]
-    ).abs() > table.tolerance  # [N, d]
+def awareness(table: EncodingTable, counted: Tensor) -> Awareness:
+    """Definition 3.1 for the positions from the first click, 3.2 for those from the last, [N]."""
+    # Rows are compared with that of the shortest session with the same position.
+    earliest = earliest_rows(counted)
+    reference = earliest[counted]
+    breaks = (table.rows - table.rows[reference]).abs() > table.tolerance  # [N, d]
     alone = ~breaks.any(0)
     same = collision(table, earliest, alone) if alone.any() else None
     holds = bool(alone.any()) and same is None
     return Awareness(
         holds=holds,
-        holds_by_pair=holds or aware_by_pair(table, place),
+        holds_by_pair=holds or aware_by_pair(table, counted),
         dimensions=tuple(alone.nonzero().flatten().tolist()),
-        clashes=tuple(clashes(table, breaks, earliest[place])),
+        clashes=tuple(clashes(table, breaks, reference)),
         collision=same,
     )
 
 
-def earliest_rows(place: Tensor) -> Tensor:
-    """[places] the number of the first row of each place; lengths are in order."""
-    row = torch.arange(len(place))
-    return torch.full((int(place.max()) + 1,), len(place)).scatter_reduce(
-        0, place, row, "amin"
-    )
+def earliest_rows(counted: Tensor) -> Tensor:
+    """[positions] the first row of each position; lengths are in order."""
+    rows = len(counted)
+    earliest = torch.full((int(counted.max()) + 1,), rows)
+    return earliest.scatter_reduce(0, counted, torch.arange(rows), "amin")
 
 
 def clashes(
     table: EncodingTable, breaks: Tensor, reference: Tensor
 ) -> Iterator[PositionPair]:
-    """A small set of pairs that shows every broken dimension; the shortest sessions come first."""
+    """A few pairs that show every broken dimension; the shortest sessions come first."""
     open_dimensions = breaks.any(0)
     while open_dimensions.any():
         row = int((breaks & open_dimensions).sum(1).argmax())
@@ -230,20 +200,18 @@ def clashes(
         open_dimensions &= ~breaks[row]
 
 
-def aware_by_pair(table: EncodingTable, place: Tensor) -> bool:
+def aware_by_pair(table: EncodingTable, counted: Tensor) -> bool:
     """The literal order of quantifiers: each two lengths have an A of their own."""
-    by_place = [
-        table.rows[session][place[session].argsort()] for session in table.sessions()
+    sessions = [
+        table.rows[session][counted[session].argsort()] for session in table.sessions()
     ]
-    for longer in by_place:
+    for longer in sessions:
         confused: dict[bytes, int] = {}
-        for shorter in by_place[: len(longer)]:
+        for shorter in sessions[: len(longer)]:
             # On the dimensions they share, the shorter session's rows are the longer one's first
-            # rows. So all places differ exactly when none of those rows equals another row of the
-            # longer session.
-            shared = ((shorter - longer[: len(shorter)]).abs() <= table.tolerance).all(
-                0
-            )
+            # rows. So positions differ exactly when none of those equals another row of the longer.
+            differences = (shorter - longer[: len(shorter)]).abs()
+            shared = (differences <= table.tolerance).all(0)
             key = bytes(shared.tolist())
             if key not in confused:
                 confused[key] = first_confused(longer[:, shared], table.tolerance)
@@ -253,27 +221,31 @@ def aware_by_pair(table: EncodingTable, place: Tensor) -> bool:
 
 
 def first_confused(rows: Tensor, tolerance: float) -> int:
-    """The number of the first row that equals another, or the number of rows if all differ."""
+    """The first row that equals another, or the number of rows if all differ."""
     same = (torch.cdist(rows, rows, p=math.inf) <= tolerance).fill_diagonal_(False)
     return int(same.any(0).nonzero()[0]) if same.any() else len(rows)
 
 
-def collision(
-    table: EncodingTable, among: Tensor, dimensions: Tensor
-) -> PositionPair | None:
-    """Two of the rows `among` that are equal in all `dimensions`, or None, without comparing every
-    two.
+def collision_within_length(table: EncodingTable) -> PositionPair | None:
+    for session in table.sessions():
+        pair = collision(table, session)
+        if pair is not None:
+            return pair
+    return None
 
-    Sort the rows by a weighted sum. Equal rows are then some k places apart, and all rows between
-    them have sums at least as close. So try k = 1, 2, ... until no two rows at that distance are
-    close.
-    """
+
+def collision(
+    table: EncodingTable, among: Tensor, dimensions: Tensor | None = None
+) -> PositionPair | None:
+    """Two of the rows `among` that are equal in all `dimensions`, or None."""
+    if dimensions is None:
+        dimensions = torch.ones(table.rows.shape[1], dtype=torch.bool)
     rows = table.rows[among][:, dimensions]
-    weights = torch.rand(
-        rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0)
-    )
-    # Sums of equal rows differ by at most the tolerance times the sum of the weights; twice that,
-    # as they are rounded.
+    # Sorted by a weighted sum, equal rows are some k rows apart, and rows between them have sums at
+    # least as close: try k = 1, 2, ... until no two rows at that distance are close.
+    random = torch.Generator().manual_seed(0)
+    weights = torch.rand(rows.shape[1], dtype=rows.dtype, generator=random)
+    # Sums of equal rows differ by the tolerance times the sum of the weights, and by rounding.
     closeness = 2 * table.tolerance * float(weights.sum())
     ordered, order = (rows @ weights).sort(stable=True)
     for apart in range(1, len(among)):
@@ -284,13 +256,10 @@ def collision(
         second = order[near + apart]
         equal = ((rows[first] - rows[second]).abs() <= table.tolerance).all(1)
         if equal.any():
-            found = (
-                torch.stack([among[first[equal]], among[second[equal]]]).sort(0).values
-            )
-            shortest = int(found[1].argmin())
-            return table.pair(
-                int(found[0, shortest]), int(found[1, shortest]), dimensions
-            )
+            pairs = torch.stack([among[first[equal]], among[second[equal]]])
+            pairs = pairs.sort(0).values  # [2, pairs]
+            earlier, later = pairs[:, pairs[1].argmin()].tolist()
+            return table.pair(earlier, later, dimensions)
     return None
 
 
@@ -301,11 +270,8 @@ def linearity(table: EncodingTable) -> Linearity:
     fit = torch.linalg.lstsq(before, after, driver="gelsd")
     residual = float((before @ fit.solution - after).abs().max())
     different = len(torch.unique((before / LINEAR_TOLERANCE).round(), dim=0))
-    return Linearity(
-        residual <= LINEAR_TOLERANCE,
-        residual,
-        trivial=different <= max(1, int(fit.rank)),
-    )
+    trivial = different <= max(1, int(fit.rank))
+    return Linearity(residual <= LINEAR_TOLERANCE, residual, trivial)
 
 
 def examined_names() -> tuple[str, ...]:
@@ -313,52 +279,44 @@ def examined_names() -> tuple[str, ...]:
     return (*ENCODINGS, *THEORY_ONLY)
 
 
-def build(
-    scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d: int
-) -> nn.Module:
+def build(scheme: AnyScheme, max_length: int, d: int) -> nn.Module:
     """The scheme as a float64 module. A learned scheme asked for by name gets a random table."""
     if isinstance(scheme, str) and scheme in THEORY_ONLY:
         return THEORY_ONLY[scheme](d, max_length).double()
+    module = make_encoding(scheme, d, max_length)
     if not isinstance(scheme, str):
-        return copy.deepcopy(make_encoding(scheme, d, max_length)).double().cpu().eval()
-    module = make_encoding(scheme, d, max_length).double()
+        return copy.deepcopy(module).double().cpu().eval()
+    module = module.double()
     if scheme in LEARNED:
-        nn.init.normal_(
-            module.get_parameter("table"), generator=torch.Generator().manual_seed(0)
-        )
+        random = torch.Generator().manual_seed(0)
+        nn.init.normal_(module.get_parameter("table"), generator=random)
     return module
 
 
 @torch.no_grad()
 def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
-    """Call the scheme as a model would, on one whole session of each length."""
+    """Call the scheme as a model would, on one session of each length."""
     encoded = []
     positions = []
     lengths = []
     with double_precision():
         for length in range(1, max_length + 1):
-            forward = torch.arange(length).unsqueeze(0)
-            encoded.append(
-                scheme(forward, length - 1 - forward, torch.tensor([length]))[0]
-            )
+            forward = torch.arange(length)[None]
+            backward = length - 1 - forward
+            encoded.append(scheme(forward, backward, torch.tensor([length]))[0])
             positions.append(forward[0])
             lengths.append(torch.full((length,), length))
     rows = torch.cat(encoded)
     if not torch.isfinite(rows).all():
         raise ValueError("the encoding gave a value that is not finite")
     tolerance = ROUNDING_UNITS * torch.finfo(rows.dtype).eps
-    largest = rows.double().abs().amax(0)
-    # A dimension that holds only the rounding noise of the others must count as zero, not be scaled
-    # up.
+    rows = rows.double()
+    largest = rows.abs().amax(0)
+    # A dimension of rounding noise alone must count as zero, not be scaled up.
     overall = float(largest.max()) or 1.0
     scale = torch.where(largest > tolerance * overall, largest, overall)
-    return EncodingTable(
-        rows.double() / scale,
-        scale,
-        torch.cat(positions),
-        torch.cat(lengths),
-        tolerance,
-    )
+    position = torch.cat(positions)
+    return EncodingTable(rows / scale, scale, position, torch.cat(lengths), tolerance)
 
 
 @contextmanager

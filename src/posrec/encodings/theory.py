@@ -1,10 +1,10 @@
 """The paper's statements about encodings, checked by computation.
 
-`PAPER` holds what the paper says about each scheme, `differences` compares it with what `analyse`
-finds, and `statements` checks the numbered properties, theorems, corollaries and section 3.4.
+`PAPER` is what the paper says about each scheme; `statements` checks the numbered properties,
+theorems, corollaries and section 3.4.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -35,7 +35,7 @@ class PaperClaim:
     source: str = "no claim"
 
 
-PAPER: dict[str, PaperClaim] = {
+PAPER = {
     "none": PaperClaim(),
     "spe": PaperClaim(
         True, False, True, None, True, "Theorem 3.4, Property 3.3, section 3.4"
@@ -58,94 +58,75 @@ PAPER: dict[str, PaperClaim] = {
 }
 
 
-def verdicts(found: Analysis) -> dict[str, bool]:
+def verdicts(analysis: Analysis) -> dict[str, bool]:
     return {
-        "forward": found.forward.holds,
-        "backward": found.backward.holds,
-        "unique_within_length": found.unique_within_length,
-        "unique": found.unique,
-        "linear": found.linear.holds,
+        "forward": analysis.forward.holds,
+        "backward": analysis.backward.holds,
+        "unique_within_length": analysis.unique_within_length,
+        "unique": analysis.unique,
+        "linear": analysis.linear.holds,
     }
 
 
-def differences(found: Analysis, claim: PaperClaim) -> tuple[str, ...]:
+def differences(analysis: Analysis, claim: PaperClaim) -> tuple[str, ...]:
     """The names of the claims that the analysis contradicts."""
-    verdict = verdicts(found)
-    claims = {
-        field.name: getattr(claim, field.name)
-        for field in fields(claim)
-        if field.name in verdict
-    }
     return tuple(
         name
-        for name, said in claims.items()
-        if said is not None and said != verdict[name]
+        for name, verdict in verdicts(analysis).items()
+        if getattr(claim, name) not in (None, verdict)
     )
 
 
-# The statements about single schemes: name, what it says, the schemes, and the columns of PAPER
-# that it is about.
-BOTH_ENDS = ("forward", "backward")
-OF_SCHEMES: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = (
-    (
-        "Theorem 3.4",
-        "SPE is forward-aware and not backward-aware.",
-        ("spe",),
-        BOTH_ENDS,
-    ),
-    (
-        "Corollary 3.6",
-        "RSPE is backward-aware and not forward-aware.",
-        ("rspe",),
-        BOTH_ENDS,
-    ),
-    (
+@dataclass(frozen=True)
+class About:
+    """A statement about single schemes, and their fields of PaperClaim that it is about."""
+
+    name: str
+    says: str
+    schemes: tuple[str, ...]
+    claims: tuple[str, ...] = ("forward", "backward")
+
+
+OF_SCHEMES = (
+    About("Theorem 3.4", "SPE is forward-aware and not backward-aware.", ("spe",)),
+    About("Corollary 3.6", "RSPE is backward-aware and not forward-aware.", ("rspe",)),
+    About(
         "Section 3.4, ASPE unique",
         "ASPE is unique for each position.",
         ("aspe",),
         ("unique",),
     ),
-    (
+    About(
         "Section 3.4, ASPE aware",
         "ASPE is neither forward-aware nor backward-aware.",
         ("aspe",),
-        BOTH_ENDS,
     ),
-    (
+    About(
         "Section 3.4, SPE linear",
         "SPE and RSPE have the linear-combination property.",
         ("spe", "rspe"),
         ("linear",),
     ),
-    (
+    About(
         "Section 3.4, ASPE linear",
         "ASPE breaks the linear-combination property.",
         ("aspe",),
         ("linear",),
     ),
-    (
+    About(
         "Section 3.4, 2DSPE unique",
         "2DSPE is unique for each pair of position and length.",
         ("2dspe",),
         ("unique",),
     ),
-    (
+    About(
         "Section 3.4, 2DSPE aware",
         "2DSPE is neither forward-aware nor backward-aware.",
         ("2dspe",),
-        BOTH_ENDS,
     ),
-    (
-        "Theorem 4.1",
-        "DPE is both forward-aware and backward-aware.",
-        ("dpe",),
-        BOTH_ENDS,
-    ),
-    (
-        "Section 4.2, LDPE",
-        "LDPE is both forward-aware and backward-aware.",
-        ("ldpe",),
-        BOTH_ENDS,
+    About("Theorem 4.1", "DPE is both forward-aware and backward-aware.", ("dpe",)),
+    About(
+        "Section 4.2, LDPE", "LDPE is both forward-aware and backward-aware.", ("ldpe",)
     ),
 )
 
@@ -160,47 +141,64 @@ class Statement:
 
 @one_thread()
 def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
-    """Every statement of sections 3 and 4.2, and whether it holds for lengths up to max_length."""
-    found = {name: analyse(name, max_length, d) for name in PAPER}
-    aware = {
-        name: one
-        for name, one in found.items()
-        if one.forward.holds or one.backward.holds
-    }
-    tables = {
-        name: tabulate(build(name, max_length, d), max_length)
-        for name in (*aware, "sum")
-    }
-    forward = [
-        shares_steps(tables[name], one.forward, False)
-        for name, one in aware.items()
-        if one.forward.holds
-    ]
-    backward = [
-        shares_steps(tables[name], one.backward, True)
-        for name, one in aware.items()
-        if one.backward.holds
-    ]
+    """Every statement of sections 3 and 4.2, checked for lengths up to max_length."""
+    analyses = {name: analyse(name, max_length, d) for name in PAPER}
+    checked = general_statements(analyses, max_length, d)
+    for statement in OF_SCHEMES:
+        holds = True
+        evidence = []
+        for scheme in statement.schemes:
+            analysis = analyses[scheme]
+            contradicted = differences(analysis, PAPER[scheme])
+            holds = holds and not set(statement.claims).intersection(contradicted)
+            reasons = [reason(analysis, claim) for claim in statement.claims]
+            evidence.append(f"{scheme}: " + "; ".join(reasons))
+        checked.append(
+            Statement(statement.name, statement.says, holds, "; ".join(evidence))
+        )
+    # In the order of their numbers.
+    return sorted(checked, key=lambda statement: statement.name.split()[1])
+
+
+def general_statements(
+    analyses: dict[str, Analysis], max_length: int, d: int
+) -> list[Statement]:
+    def table_of(name: str) -> EncodingTable:
+        return tabulate(build(name, max_length, d), max_length)
+
+    forward = []
+    backward = []
+    unique = {}
+    for name, analysis in analyses.items():
+        if analysis.forward.holds:
+            forward.append(shares_steps(table_of(name), analysis.forward, False))
+        if analysis.backward.holds:
+            backward.append(shares_steps(table_of(name), analysis.backward, True))
+        if analysis.forward.holds or analysis.backward.holds:
+            unique[name] = analysis.unique_within_length
     relative = RPE(d=2, max_length=max_length).double()
     torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
-    checked = [
+    same_steps = "is the same in every length, for"
+    return [
         Statement(
             "Property 3.1",
-            "A forward-aware encoding moves between two positions in the same way in every session.",
+            "A forward-aware encoding moves between two positions in the same way in every"
+            " session.",
             all(forward),
-            f"P[b] - P[a] on A is the same in every length, for {len(forward)} forward-aware schemes",
+            f"P[b] - P[a] on A {same_steps} {len(forward)} forward-aware schemes",
         ),
         Statement(
             "Property 3.2",
-            "A backward-aware encoding moves between two reverse positions in the same way in every session.",
+            "A backward-aware encoding moves between two reverse positions in the same way in every"
+            " session.",
             all(backward),
-            f"P[b] - P[a] on B is the same in every length, for {len(backward)} backward-aware schemes",
+            f"P[b] - P[a] on B {same_steps} {len(backward)} backward-aware schemes",
         ),
         Statement(
             "Property 3.3",
             "An absolute encoding is unique for each position.",
-            all(one.unique_within_length for one in aware.values()),
-            "no two positions of a session share an encoding in: " + " ".join(aware),
+            all(unique.values()),
+            "no two positions of a session share an encoding in: " + " ".join(unique),
         ),
         Statement(
             "Corollary 3.5",
@@ -210,43 +208,37 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
         ),
         Statement(
             "Section 3.4, sum",
-            "The plain sum of SPE and RSPE is symmetric within a session, which breaks Property 3.3.",
-            mirrored(tables["sum"]),
+            "The plain sum of SPE and RSPE is symmetric within a session, which breaks"
+            " Property 3.3.",
+            mirrored(table_of("sum")),
             "P[pos] = P[l-1-pos] for every position of every length",
         ),
     ]
-    for name, says, schemes, columns in OF_SCHEMES:
-        holds = not any(
-            set(columns).intersection(differences(found[scheme], PAPER[scheme]))
-            for scheme in schemes
-        )
-        evidence = [
-            f"{scheme}: " + "; ".join(reason(found[scheme], one) for one in columns)
-            for scheme in schemes
-        ]
-        checked.append(Statement(name, says, holds, "; ".join(evidence)))
-    return sorted(
-        checked, key=lambda one: one.name.split()[1]
-    )  # in the order of their numbers
 
 
-def reason(found: Analysis, column: str) -> str:
+def reason(analysis: Analysis, claim: str) -> str:
     """Why an analysis gives its answer to a claim."""
-    if column == "linear":
-        return f"the best matrix to move it on leaves a worst residual of {found.linear.residual:.1e}"
-    if column in ("unique", "unique_within_length"):
-        pair = found.collision if column == "unique" else found.collision_within_length
+    if claim == "linear":
+        residual = analysis.linear.residual
+        return (
+            f"the best matrix to move it on leaves a worst residual of {residual:.1e}"
+        )
+    if claim in ("unique", "unique_within_length"):
+        pair = analysis.collision
+        if claim == "unique_within_length":
+            pair = analysis.collision_within_length
         return f"the same for {where(pair)}" if pair else "all are unique"
-    awareness = found.forward if column == "forward" else found.backward
+    awareness = analysis.forward if claim == "forward" else analysis.backward
     if awareness.holds:
-        return f"{column}-aware in dimensions {spans(awareness.dimensions)}"
-    return f"not {column}-aware, compare {where(awareness.collision or awareness.clashes[0])}"
+        return f"{claim}-aware in dimensions {spans(awareness.dimensions)}"
+    counterexample = awareness.collision or awareness.clashes[0]
+    return f"not {claim}-aware, compare {where(counterexample)}"
 
 
 def where(pair: PositionPair) -> str:
     ends = [
-        f"position {at} of length {length}"
-        for at, length in zip(pair.positions, pair.lengths, strict=True)
+        f"position {position} of length {length}"
+        for position, length in zip(pair.positions, pair.lengths, strict=True)
     ]
     return " and ".join(ends)
 
@@ -256,35 +248,24 @@ def spans(dimensions: tuple[int, ...]) -> str:
     >>> spans((0, 1, 2, 5)), spans((3,)), spans(())
     ('0-2, 5', '3', '-')
     """
-    # Neighbours have the same difference between their value and their place.
-    runs = [
-        [at for _, at in run]
-        for _, run in groupby(enumerate(dimensions), key=lambda pair: pair[1] - pair[0])
-    ]
-    return (
-        ", ".join(
-            f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs
-        )
-        or "-"
-    )
+    texts = []
+    # Within a run of neighbours, the difference between dimension and index is the same.
+    for _, run in groupby(enumerate(dimensions), key=lambda pair: pair[1] - pair[0]):
+        first, *rest = [dimension for _, dimension in run]
+        texts.append(f"{first}-{rest[-1]}" if rest else str(first))
+    return ", ".join(texts) or "-"
 
 
 def shares_steps(table: EncodingTable, awareness: Awareness, backward: bool) -> bool:
     """Properties 3.1 and 3.2 with f(P[a], a, b) = P[a] + step(a, b): the steps are the same in
-    every length.
-
-    Steps between neighbours are enough, since the others are their sums.
-    """
+    every length. Steps between neighbours are enough, since the others are their sums."""
     here = table.with_successor()
     steps = (table.rows[here + 1] - table.rows[here])[:, list(awareness.dimensions)]
-    place = (table.backward if backward else table.position)[here]
-    place = place - place.min()
+    position = (table.backward if backward else table.position)[here]
+    position = position - position.min()
+    changes = (steps - steps[earliest_rows(position)[position]]).abs()
     # A step is the difference of two rounded values, so its tolerance is twice theirs.
-    return bool(
-        (
-            (steps - steps[earliest_rows(place)[place]]).abs() <= 2 * table.tolerance
-        ).all()
-    )
+    return bool((changes <= 2 * table.tolerance).all())
 
 
 def mirrored(table: EncodingTable) -> bool:
@@ -299,14 +280,13 @@ def bias_is_relative(relative: RPE, max_length: int) -> bool:
     shorter = None
     for length in range(2, max_length + 1):
         forward = torch.arange(length).unsqueeze(0)
-        bias = relative.attention_bias(
-            forward, length - 1 - forward, torch.tensor([length])
-        )[0, 0]  # [L, L]
-        along_diagonals = torch.equal(bias[1:, 1:], bias[:-1, :-1])
-        in_every_session = shorter is None or torch.equal(bias[:-1, :-1], shorter)
-        if not (along_diagonals and in_every_session) or bool(
-            (bias == bias[0]).all(0).any()
-        ):
+        backward = length - 1 - forward
+        bias = relative.attention_bias(forward, backward, torch.tensor([length]))[0, 0]
+        if not torch.equal(bias[1:, 1:], bias[:-1, :-1]):  # along the diagonals
             return False
-        shorter = bias
+        if shorter is not None and not torch.equal(bias[:-1, :-1], shorter):
+            return False
+        if (bias == bias[0]).all(0).any():
+            return False
+        shorter = bias  # [L, L]
     return True

@@ -1,2 +1,1 @@
-"""Building blocks of models: SessionBatch, SessionGraph, and layers that two or more models share.
-Needs only torch."""
+"""Building blocks of models: SessionBatch, SessionGraph and shared layers. They need only torch."""

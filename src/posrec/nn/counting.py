@@ -1,8 +1,5 @@
-"""Functions that counting models share: popularity, and lists of different lengths in one flat
-array.
-
-List i of such an array is `values[offsets[i] : offsets[i + 1]]`.
-"""
+"""What counting models share: popularity, and lists of different lengths in one flat array, of
+which list i is `values[offsets[i] : offsets[i + 1]]`."""
 
 import torch
 from torch import Tensor
@@ -10,22 +7,18 @@ from torch import Tensor
 
 def popularity_order(items: Tensor, number: int) -> Tensor:
     """items [N], every training click -> [number] 0 for the least clicked items, 1 for the next,
-    and so on.
-
-    Items with the same number of clicks share a place. There are few places, so they are exact in
-    float32.
+    and so on; equal for items with as many clicks. Few ranks are exact in float32.
 
     >>> popularity_order(torch.tensor([1, 3, 3, 3]), 4).tolist()
     [1.0, 0.0, 2.0, 0.0]
     """
     clicks = torch.bincount(items.long(), minlength=number + 1)[1:]
-    places: Tensor = torch.unique(clicks, return_inverse=True)[1]
-    return places.float()
+    ranks: Tensor = torch.unique(clicks, return_inverse=True)[1]
+    return ranks.float()
 
 
 def rest_by_popularity(items: Tensor, number: int) -> Tensor:
-    """Scores [number] below 0 in the order of popularity, for items that get no other score from a
-    model.
+    """Scores [number] below 0 in the order of popularity, for items without another score.
 
     >>> rest_by_popularity(torch.tensor([1, 3, 3, 3]), 4)
     tensor([-0.6667, -1.0000, -0.3333, -1.0000])
@@ -35,8 +28,7 @@ def rest_by_popularity(items: Tensor, number: int) -> Tensor:
 
 
 def offsets_of(owners: Tensor, lists: int) -> Tensor:
-    """owners [E], the list each entry belongs to -> offsets [lists + 1], for entries sorted by
-    their list.
+    """owners [E], the list of each entry, sorted -> offsets [lists + 1].
 
     >>> offsets_of(torch.tensor([0, 0, 2]), 3).tolist()
     [0, 2, 2, 3]
@@ -48,10 +40,8 @@ def offsets_of(owners: Tensor, lists: int) -> Tensor:
 def spread(
     offsets: Tensor, lists: Tensor, most: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """All entries of `lists [R]`, one list after the other, and at most the first `most` of each.
-
-    Returns `owner [E]`, which of the R lists an entry is from, and `place [E]`, its place in the
-    flat array.
+    """The entries of `lists [R]`, one list after the other, at most the first `most` of each:
+    `owner [E]`, which of the R lists an entry is from, and `position [E]` in the flat array.
 
     >>> spread(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
     (tensor([0, 0, 0, 1, 1]), tensor([2, 3, 4, 0, 1]))
@@ -61,12 +51,13 @@ def spread(
     if most is not None:
         sizes = sizes.clamp(max=most)
     owner = torch.repeat_interleave(sizes)
-    before = (
-        sizes.cumsum(0) - sizes
-    )  # [R] the number of entries in the lists before each list
-    return owner, torch.arange(len(owner), device=owner.device) + (starts - before)[
-        owner
-    ]
+    entry = torch.arange(len(owner), device=owner.device)
+    return owner, entry + (starts - entries_before(sizes))[owner]
+
+
+def entries_before(sizes: Tensor) -> Tensor:
+    """[R] the number of entries in the lists before each list."""
+    return sizes.cumsum(0) - sizes
 
 
 def first_in_list(owners: Tensor, most: int) -> Tensor:
@@ -75,31 +66,26 @@ def first_in_list(owners: Tensor, most: int) -> Tensor:
     >>> first_in_list(torch.tensor([0, 0, 0, 4]), 2).tolist()
     [True, True, False, True]
     """
-    _, number, sizes = torch.unique_consecutive(
+    _, owner, sizes = torch.unique_consecutive(
         owners, return_inverse=True, return_counts=True
     )
-    before = (
-        sizes.cumsum(0) - sizes
-    )  # the number of entries in the lists before each list
-    place: Tensor = torch.arange(len(owners), device=owners.device) - before[number]
-    return place < most
+    entry = torch.arange(len(owners), device=owners.device)
+    within_list: Tensor = entry - entries_before(sizes)[owner]
+    return within_list < most
 
 
 def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """The indices of the `k` most similar pairs of each row, sorted by row; of equal ones those
-    that come first.
-
-    `row [G]` is sorted, `similarity [G]` is float32 and not negative.
-    """
+    """The indices of the `k` most similar pairs of each row, sorted by row; of equal ones the
+    first. `row [G]` is sorted, `similarity [G]` is float32 and not negative."""
     # The bits of such floats, read as integers, have the same order as the floats, so one sort
     # orders by both keys.
     order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices
     return order[first_in_list(row, k)]
 
 
-def add_up(table: Tensor, places: Tensor, values: Tensor) -> None:
-    """Set each of `places [E]` in a flattened `table` to the sum of its `values [E]`; old values
-    are overwritten.
+def add_up(table: Tensor, cells: Tensor, values: Tensor) -> None:
+    """Set each of `cells [E]` of a flattened `table` to the sum of its `values [E]`; old values are
+    overwritten.
 
     >>> table = torch.full((2, 2), -1.0)
     >>> add_up(table, torch.tensor([1, 3, 1]), torch.tensor([2.0, 3.0, 4.0]))
@@ -107,7 +93,5 @@ def add_up(table: Tensor, places: Tensor, values: Tensor) -> None:
     [[-1.0, 6.0], [-1.0, 3.0]]
     """
     flat = table.view(-1)
-    flat[places] = (
-        0  # only these places, which is faster than a pass over the whole table
-    )
-    flat.index_add_(0, places, values)
+    flat[cells] = 0  # faster than a pass over the whole table
+    flat.index_add_(0, cells, values)

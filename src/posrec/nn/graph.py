@@ -1,15 +1,8 @@
-"""SessionGraph: the session graphs of a whole batch, built by tensor operations on the batch's
-device; anchor edges.
+"""SessionGraph: the session graphs of a batch, built by tensor operations on its device.
 
 A node is a distinct item of a session. Its slot is the position of its first click, so items need
 no renumbering: in the session a b a c the nodes are in slots 0 (a), 1 (b) and 3 (c), and slot 2 is
-empty. All tensors are [B, L] or [B, L, L]; there is no loop over sessions, and the CPU never waits
-for a value from the device.
-
-Anchor edges (section 4.3.2): every node v_t receives messages from the first item, N_in'(v_t) =
-N_in(v_t) + v_0 + v_*, and from the last, N_out'(v_t) = N_out(v_t) + v_{l-1} + v_*, where v_* are
-the items clicked more than once. The weight of an anchor edge is the distance between the two nodes
-on the undirected, unweighted graph; it is added to the weight of an existing edge."""
+empty. There is no loop over sessions, and the CPU never waits for a value from the device."""
 
 from dataclasses import dataclass
 
@@ -23,16 +16,14 @@ SHORT_SESSION = 32  # clicks; up to here one byte holds the sum of two paths
 class SessionGraph:
     """The graphs of B sessions, at most L nodes each."""
 
-    alias: Tensor  # [B, L] the slot of the node clicked at each position (0 where there is no click)
+    alias: Tensor  # [B, L] the slot of the node clicked at each position; 0 for padding
     nodes: Tensor  # [B, L] True where a slot holds a node
-    latest: Tensor  # [B, L] the position of a node's latest click; its first click is the slot itself
+    latest: Tensor  # [B, L] the position of a node's latest click; its first is the slot itself
     repeated: Tensor  # [B, L] True for nodes clicked more than once
     edges: Tensor  # [B, L, L] edges[b, i, j]: how often j was clicked right after i
-    distances: (
-        Tensor | None
-    )  # [B, L, L] on the undirected, unweighted graph; 0 for empty slots
-    # [B, 2, L, L] the weights of messages, incoming and outgoing, if the model computes them; row:
-    # receiver
+    # [B, L, L] on the undirected, unweighted graph; 0 for empty slots
+    distances: Tensor | None
+    # [B, 2, L, L] of messages, incoming and outgoing, if the model computes them; row: receiver
     weights: Tensor | None = None
 
     def last(self, lengths: Tensor) -> Tensor:
@@ -41,11 +32,11 @@ class SessionGraph:
 
     def rows(self, start: int, end: int) -> "SessionGraph":
         """The graphs of sessions start..end-1, as views."""
-        parts = {
-            name: None if value is None else value[start:end]
-            for name, value in vars(self).items()
+        views = {
+            name: None if tensor is None else tensor[start:end]
+            for name, tensor in vars(self).items()
         }
-        return SessionGraph(**parts)  # type: ignore[arg-type]
+        return SessionGraph(**views)  # type: ignore[arg-type]
 
 
 def build_graph(
@@ -59,9 +50,7 @@ def build_graph(
     width = items.shape[1]
     position = torch.arange(width, device=items.device)
     mask = position < lengths[:, None]
-    marked = torch.where(
-        mask, items, -1 - position
-    )  # an empty slot equals no other one
+    marked = torch.where(mask, items, -1 - position)  # padding equals no other slot
     same = marked[:, :, None] == marked[:, None, :]  # [B, L, L]
     # The arrays [B, L, L] are most of the work here, so their numbers are short.
     short = position.int()
@@ -72,10 +61,8 @@ def build_graph(
     # One edge for each pair of neighbouring clicks; pairs after the session's end have weight 0.
     follows = mask[:, 1:].float()
     pair = alias[:, :-1] * width + alias[:, 1:]
-    edges = torch.zeros(mask.shape[0], width * width, device=mask.device).scatter_add(
-        1, pair, follows
-    )
-    edges = edges.view(-1, width, width)
+    edges = torch.zeros(mask.shape[0], width * width, device=mask.device)
+    edges = edges.scatter_add(1, pair, follows).view(-1, width, width)
     distances = all_distances(edges, nodes, longest) if with_distances else None
     return SessionGraph(alias, nodes, latest, repeated, edges, distances)
 
@@ -84,7 +71,12 @@ def add_anchors(
     incoming: Tensor, outgoing: Tensor, graph: SessionGraph, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Add anchor edges to the weights [B, L, L] of messages along incoming and outgoing edges, row:
-    receiver."""
+    receiver.
+
+    Section 4.3.2: every node v_t receives messages from the first item, N_in'(v_t) = N_in(v_t) +
+    v_0 + v_*, and from the last, N_out'(v_t) = N_out(v_t) + v_{l-1} + v_*, where v_* are the items
+    clicked more than once. The weight of an anchor edge, which is added to that of an existing
+    edge, is the distance between the two nodes."""
     assert graph.distances is not None
     slot = torch.arange(graph.nodes.shape[1], device=lengths.device)
     first_or_repeated = (slot == 0) | graph.repeated  # [B, L]
@@ -99,38 +91,32 @@ def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> T
     """Shortest paths between all nodes of each graph, undirected and unweighted, [B, L, L]; 0 for
     empty slots.
 
-    Every node can be reached from the first click, so all distances are finite and below the
-    session's length L. They are found by the Floyd-Warshall algorithm, in L passes over [B, L, L].
-    An exported model does not know L, so the number of its operations must not depend on it: with
-    `longest`, a bound of the lengths, paths are doubled instead."""
-    if longest is not None:
-        steps = by_doubling(single_steps(edges, 2 * longest), longest)
-    else:
-        steps = floyd_warshall(single_steps(edges, 2 * edges.shape[1]))
-    return steps * (nodes[:, :, None] & nodes[:, None, :])
-
-
-def single_steps(edges: Tensor, unreachable: int) -> Tensor:
-    """Distances over at most one edge; all others are `unreachable`."""
+    Every node can be reached from the first click, so all distances are below L. Floyd and
+    Warshall's algorithm takes L passes over [B, L, L]; an exported model does not know L, and with
+    `longest`, an upper bound on the lengths, doubles the paths instead."""
+    unreachable = 2.0 * (longest or edges.shape[1])
     linked = (edges + edges.transpose(1, 2)) > 0
     slot = torch.arange(edges.shape[1], device=edges.device)
-    return torch.where(linked, 1.0, float(unreachable)).masked_fill(
-        slot == slot[:, None], 0.0
-    )
+    # Paths of at most one edge.
+    paths = torch.where(linked, 1.0, unreachable)
+    paths = paths.masked_fill(slot == slot[:, None], 0.0)
+    paths = floyd_warshall(paths) if longest is None else by_doubling(paths, longest)
+    return paths * (nodes[:, :, None] & nodes[:, None, :])
 
 
-def floyd_warshall(steps: Tensor) -> Tensor:
+def floyd_warshall(paths: Tensor) -> Tensor:
     """Sessions are the last dimension, and numbers have one byte where it suffices, so that one
     instruction computes many of them."""
-    dtype = torch.uint8 if steps.shape[1] <= SHORT_SESSION else torch.int16
-    paths = steps.to(dtype).permute(1, 2, 0).contiguous()  # [L, L, B]
-    for via in range(len(paths)):
-        torch.minimum(paths, paths[:, via, None] + paths[via], out=paths)
-    return paths.permute(2, 0, 1).to(steps.dtype)
+    dtype = torch.uint8 if paths.shape[1] <= SHORT_SESSION else torch.int16
+    shortest = paths.to(dtype).permute(1, 2, 0).contiguous()  # [L, L, B]
+    for via in range(len(shortest)):
+        through = shortest[:, via, None] + shortest[via]
+        torch.minimum(shortest, through, out=shortest)
+    return shortest.permute(2, 0, 1).to(paths.dtype)
 
 
-def by_doubling(steps: Tensor, longest: int) -> Tensor:
-    """Each iteration doubles the length of the paths; it takes L times the memory of the distances."""
+def by_doubling(paths: Tensor, longest: int) -> Tensor:
+    """Each iteration doubles the edges of the paths, with L times the memory of the distances."""
     for _ in range(max(0, longest - 2).bit_length()):
-        steps = (steps[:, :, :, None] + steps[:, None, :, :]).amin(2)
-    return steps
+        paths = (paths[:, :, :, None] + paths[:, None, :, :]).amin(2)
+    return paths

@@ -2,8 +2,8 @@
 
 Linear layers run over `rows [T, d]`, the filled slots one after the other; attention and graph
 messages, which combine the slots of a session, over `slots [B, L, d]`. Shapes of a captured GPU
-step can't depend on the data, so T may be set to a `capacity`; rows after the last filled slot are
-then arbitrary, and nothing reads them."""
+step can't depend on the data, so T may be a `capacity`; nothing reads the rows after the last slot.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +26,10 @@ class Packing:
 
     @property
     def sessions(self) -> int:
-        """B."""
         return self.filled.shape[0]
 
     @property
     def longest(self) -> int:
-        """L: no session has more rows."""
         return self.filled.shape[1]
 
     def to_rows(self, slots: Tensor) -> Tensor:
@@ -42,11 +40,11 @@ class Packing:
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        """[T, ...] -> [B, L, ...]; the values of empty slots are arbitrary, and the caller has to
-        mask them."""
-        slots: Tensor = ToSlots.apply(
+        """[T, ...] -> [B, L, ...]; the caller has to mask empty slots, whose values are
+        arbitrary."""
+        slots: Tensor = ToSlots.apply(  # type: ignore[no-untyped-call]
             rows, self.row_of_slot, self.slot_of_row, self.used
-        )  # type: ignore[no-untyped-call]
+        )
         return slots
 
     def row_at(self, slot: Tensor) -> Tensor:
@@ -55,15 +53,13 @@ class Packing:
 
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
-    """`filled [B, L]` -> Packing with as many rows as there are filled slots, or with `capacity`
-    rows."""
+    """`filled [B, L]` -> a row for each filled slot, or `capacity` rows."""
     if capacity is not None:
         return pack_many(filled, capacity, len(filled))[0]
-    through = (
-        filled.flatten().long().cumsum(0)
-    )  # [B L] the number of filled slots up to and including each slot
-    begins = functional.pad(through.view_as(filled)[:, -1], (1, 0))
-    row_of_slot = torch.where(filled, through.view_as(filled) - 1, 0)
+    # [B, L] the number of filled slots up to and including each slot
+    through = filled.flatten().long().cumsum(0).view_as(filled)
+    begins = functional.pad(through[:, -1], (1, 0))
+    row_of_slot = torch.where(filled, through - 1, 0)
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
 
 
@@ -74,23 +70,20 @@ class Unpacked(Packing):
         return slots.reshape(-1, *constants(slots.shape[2:]))
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        return rows.view(
-            self.sessions,
-            self.longest,
-            *constants(rows.shape[1:-1]),
-            *((-1,) if rows.dim() > 1 else ()),
-        )
+        if rows.dim() == 1:
+            return rows.view(self.sessions, self.longest)
+        inner = constants(rows.shape[1:-1])
+        return rows.view(self.sessions, self.longest, *inner, -1)
 
 
 def constants(sizes: Sequence[int]) -> list[int]:
     """Sizes that are the same for every batch. An exported network would compute them in every run,
-    each by several operations, of which a network for one session mostly consists."""
+    each by several operations."""
     return [int(size) for size in sizes]
 
 
 def unpacked(filled: Tensor) -> Packing:
-    """`filled [B, L]` -> a packing whose shape does not depend on values, where there is no
-    capacity (ONNX export)."""
+    """`filled [B, L]` -> a packing whose shape depends on no value (ONNX export)."""
     sessions, longest = filled.shape
     slot = torch.arange(sessions * longest, device=filled.device)
     begins = torch.arange(sessions + 1, device=filled.device) * longest
@@ -100,47 +93,40 @@ def unpacked(filled: Tensor) -> Packing:
 def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
     """`filled [S x sessions, L]` -> the packings of S batches, of `capacity` rows each."""
     batches = filled.view(-1, sessions, filled.shape[1])  # [S, B, L]
-    through = batches.flatten(1).cumsum(
-        1
-    )  # [S, B L] the number of filled slots up to and including each slot
-    # The number of columns is even, so that every batch's part is aligned to 16 bytes, as compiled
-    # code expects.
-    begins = functional.pad(through.view_as(batches)[:, :, -1], (1, 1 + sessions % 2))[
-        :, : sessions + 1
-    ]  # [S, B + 1]
+    # [S, B L] the number of filled slots up to and including each slot
+    through = batches.flatten(1).cumsum(1)
+    last_of_session = through.view_as(batches)[:, :, -1]  # [S, B]
+    # An even number of columns aligns every batch to 16 bytes, as compiled code expects.
+    begins = functional.pad(last_of_session, (1, 1 + sessions % 2))[:, : sessions + 1]
     row_of_slot = torch.where(batches, through.view_as(batches) - 1, 0)
-    row = torch.arange(capacity, device=filled.device).expand(
-        len(batches), -1
-    )  # [S, T]
+    row = torch.arange(capacity, device=filled.device).expand(len(batches), -1)
     slot_of_row = torch.searchsorted(through, row + 1).clamp(max=through.shape[1] - 1)
-    used = row < through[:, -1:]
-    parts = zip(row_of_slot, slot_of_row, batches, used, begins, strict=True)
-    return [Packing(*of_batch) for of_batch in parts]
+    used = row < through[:, -1:]  # [S, T]
+    fields = zip(row_of_slot, slot_of_row, batches, used, begins, strict=True)
+    return [Packing(*of_batch) for of_batch in fields]
 
 
 def is_traced() -> bool:
-    """Whether torch records the operations, to compile or to export them. Then they have to be its
-    own, and are chosen for the code that is made of them."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    """Whether torch records the operations, to compile or to export them."""
+    if torch.compiler.is_compiling():
+        return True
+    is_exporting: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return is_exporting
 
 
 def is_eager_on_cpu(x: Tensor) -> bool:
-    """Whether to compute with the functions that are for CPUs alone, and that neither compile nor
-    export."""
+    """Whether to use what is for CPUs alone, and can neither be compiled nor exported."""
     return x.device.type == "cpu" and not is_traced()
 
 
-def masked(values: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is None:
-        return values
-    return torch.where(
-        mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0
-    )
+def masked(values: Tensor, mask: Tensor) -> Tensor:
+    """Zeros where `mask`, which has the first dimensions of `values`, is False."""
+    inner = (1,) * (values.dim() - mask.dim())
+    return torch.where(mask.view(mask.shape + inner), values, 0)
 
 
-def spread(rows: Tensor, slot_of_row: Tensor, shape: torch.Size) -> Tensor:
-    """[T, ...] -> [B, L, ...] where every row has a slot; 0 in empty slots. Fewer values are moved
-    than by a gather."""
+def copy_to_slots(rows: Tensor, slot_of_row: Tensor, shape: torch.Size) -> Tensor:
+    """[T, ...] -> [B, L, ...] if every row has a slot. It moves fewer values than a gather."""
     slots = rows.new_zeros(shape.numel(), *rows.shape[1:])
     return slots.index_copy_(0, slot_of_row, rows).view(*shape, *rows.shape[1:])
 
@@ -160,12 +146,14 @@ class ToRows(torch.autograd.Function):
         return slots.flatten(0, 1).index_select(0, slot_of_row)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         slot_of_row, row_of_slot, filled = ctx.saved_tensors
         (grad_rows,) = gradients
         if ctx.all_used:
-            return spread(grad_rows, slot_of_row, filled.shape), None, None, None, None
-        return masked(grad_rows[row_of_slot], filled), None, None, None, None
+            grad_slots = copy_to_slots(grad_rows, slot_of_row, filled.shape)
+        else:
+            grad_slots = masked(grad_rows[row_of_slot], filled)
+        return grad_slots, None, None, None, None
 
 
 class ToSlots(torch.autograd.Function):
@@ -180,14 +168,13 @@ class ToSlots(torch.autograd.Function):
         ctx.save_for_backward(slot_of_row, used)
         if used is not None or is_traced():  # runtimes are quicker to gather
             return rows[row_of_slot]
-        return spread(rows, slot_of_row, row_of_slot.shape)
+        return copy_to_slots(rows, slot_of_row, row_of_slot.shape)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         slot_of_row, used = ctx.saved_tensors
-        return (
-            masked(gradients[0].flatten(0, 1).index_select(0, slot_of_row), used),
-            None,
-            None,
-            None,
-        )
+        (grad_slots,) = gradients
+        grad_rows = grad_slots.flatten(0, 1).index_select(0, slot_of_row)
+        if used is not None:
+            grad_rows = masked(grad_rows, used)
+        return grad_rows, None, None, None

@@ -7,13 +7,10 @@ from torch import Tensor, nn
 
 from posrec.training.settings import Settings
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights
-
 
 class Adam(torch.optim.Adam):
     """torch.optim.Adam without the import of torch's compiler, which takes two seconds: torch
-    imports it to say that it should not trace these methods. Nothing that posrec compiles calls
-    them."""
+    imports it to exclude these methods, which nothing that posrec compiles calls."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -23,16 +20,12 @@ class Adam(torch.optim.Adam):
 def make_optimizer(
     model: nn.Module, settings: Settings, device: torch.device
 ) -> torch.optim.Optimizer:
-    """Dense, fused Adam: the softmax gives every item a gradient.
-
-    On a GPU the learning rate is a tensor, so that a captured step reads its present value.
-    """
+    """Dense, fused Adam: the softmax gives every item a gradient."""
     captured = device.type == "cuda"
-    rate = (
-        torch.tensor(settings.learning_rate, device=device)
-        if captured
-        else settings.learning_rate
-    )
+    rate: float | Tensor = settings.learning_rate
+    if captured:
+        # A captured step reads the present value of a tensor.
+        rate = torch.tensor(rate, device=device)
     return Adam(
         model.parameters(),
         lr=rate,
@@ -53,5 +46,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def first_state(parameter: Tensor) -> dict[str, Tensor]:
     """Adam's state of a weight before its first step. Fused Adam counts steps on the device of the
     weights."""
-    moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
-    return {"step": torch.zeros((), device=parameter.device), **moments}
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }

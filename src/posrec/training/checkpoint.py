@@ -34,14 +34,14 @@ def load_state(
     saved."""
     tensors, progress = load_tensors(run / STATE)
     try:
-        model.load_state_dict(
-            {name: tensors[f"model.{name}"] for name in model.state_dict()}
-        )
+        weights = {name: tensors[f"model.{name}"] for name in model.state_dict()}
+        model.load_state_dict(weights)
         for name, parameter in model.named_parameters():
             if f"optimizer.step.{name}" in tensors:
-                state = optimizer.state[parameter] = first_state(parameter)
+                state = first_state(parameter)
                 for key, value in state.items():
                     value.copy_(tensors[f"optimizer.{key}.{name}"])
+                optimizer.state[parameter] = state
         torch.set_rng_state(tensors["random"])
     except (KeyError, RuntimeError) as error:
         raise InputError(

@@ -2,8 +2,7 @@
 
 Every process has the whole model and reads the whole dataset. A batch of `batch_size` samples
 becomes a smaller one for each process; DistributedDataParallel averages their gradients, so all
-take the same step. The first process writes the run, and ranks validation and test sessions.
-"""
+take the same step. The first process writes the run, and ranks validation and test sessions."""
 
 import os
 import re
@@ -17,31 +16,23 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed, first_line
-from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.training.epoch import EpochOrder, EpochRunner
 from posrec.training.loop import Training
-from posrec.training.settings import Settings
 from posrec.training.step import Stepper, plain_step
 
-TIMEOUT = timedelta(
-    minutes=30
-)  # of a process that waits, also while the first one ranks
+TIMEOUT = timedelta(minutes=30)  # of waiting, also while the first process ranks
 READ_STEPS = 32  # how often losses are copied from a GPU
-LOST = re.compile(
-    "gloo|nccl|connection|timed out", re.IGNORECASE
-)  # in errors of collectives
+# In errors of collectives, if a process is lost.
+LOST = re.compile("gloo|nccl|connection|timed out", re.IGNORECASE)
 
 
 @contextmanager
 def several_processes(device: str) -> Iterator[bool]:
-    """Join the other processes of torchrun for the block; yields whether this is the first one.
-
-    On GPUs each process of a machine has its own. If a process is lost, all others raise RunFailed.
-    """
+    """Join the other processes of torchrun for the block; yields whether this is the first one. On
+    GPUs each process of a machine has its own. If a process is lost, all others raise RunFailed."""
     on_gpu = choose_device(device).type == "cuda"
     if on_gpu:
         number = int(os.environ["LOCAL_RANK"])
@@ -55,9 +46,8 @@ def several_processes(device: str) -> Iterator[bool]:
     try:
         distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        raise RunFailed(
-            f"the processes can't reach each other: {first_line(error)}"
-        ) from None
+        reason = f"the processes can't reach each other: {first_line(error)}"
+        raise RunFailed(reason) from None
     try:
         yield distributed.get_rank() == 0
     except RuntimeError as error:
@@ -73,10 +63,8 @@ def several_processes(device: str) -> Iterator[bool]:
 
 
 class BatchLoss(nn.Module):
-    """The loss of each sample of a batch, as a forward pass that DistributedDataParallel can see.
-
-    It has the weights of the model alone: buffers are the same in all processes.
-    """
+    """The losses of a batch as a forward pass, which DistributedDataParallel can see. It has the
+    weights of the model alone: buffers are the same in all processes."""
 
     def __init__(self, stepper: Stepper) -> None:
         super().__init__()
@@ -94,65 +82,53 @@ class SharedRunner(EpochRunner):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        # The graph is static: weights may be unused, the same ones in every step.
         loss = DistributedDataParallel(
-            BatchLoss(self.stepper),
-            gradient_as_bucket_view=True,
-            static_graph=True,  # weights may be unused, the same ones in every step
+            BatchLoss(self.stepper), gradient_as_bucket_view=True, static_graph=True
         )
-        self.stepper.step = plain_step(loss, self.optimizer)
+        self.stepper.step = plain_step(loss, self.stepper.optimizer)
 
     def shuffle(self, epoch: int) -> EpochOrder:
         order = super().shuffle(epoch)
         size = distributed.get_world_size()
-        steps = -(-order.steps // size)
-        numbers = torch.arange(
-            distributed.get_rank(), steps * size, size
-        )  # it may wrap around
+        steps = -(-order.steps // size)  # of each process; the last may wrap around
+        numbers = torch.arange(distributed.get_rank(), steps * size, size)
         return EpochOrder(order.batches[numbers % order.steps], order.samples)
 
     def is_time_to_read(self, step: int, seconds: float) -> bool:
         """All processes have to read after the same step, whatever their clocks say."""
-        return self.device.type != "cuda" or step % READ_STEPS == 0
+        return not self.on_gpu or step % READ_STEPS == 0
 
 
 class SharedTraining(Training):
-    """A training in which all processes take part."""
-
     runner_type = SharedRunner
 
-    def __init__(
-        self, model: SessionModel, data: PreparedDataset, settings: Settings, *rest: Any
-    ):
-        size = -(-settings.batch_size // distributed.get_world_size())
-        super().__init__(model, data, replace(settings, batch_size=size), *rest)
-        self.signals.may_interrupt = (
-            False  # the terminal and torchrun both pass a Ctrl-C on
-        )
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        size = -(-self.settings.batch_size // distributed.get_world_size())
+        self.settings = replace(self.settings, batch_size=size)
+        # A single Ctrl-C arrives twice: the terminal and torchrun both pass it on.
+        self.signals.may_interrupt = False
         self.refuse_differences()
-        # Dropout must differ.
-        torch.manual_seed(int(torch.randint(1 << 31, ())) + distributed.get_rank())
+        seed = int(torch.randint(1 << 31, ()))
+        torch.manual_seed(seed + distributed.get_rank())  # dropout must differ
 
     def refuse_differences(self) -> None:
         """Raise an InputError, the same in every process, unless all train the same."""
-        own = {"model": type(self.model).__name__, "items": self.model.items}
-        own |= {"dataset": self.data.fingerprint, **asdict(self.model.config)}
-        own |= {**asdict(self.settings), **asdict(self.state)}
-        found: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(
-            found, {name: str(value) for name, value in own.items()}
-        )
-        first = found[0]
-        for rank, other in enumerate(found):
-            names = [
-                name
+        options = asdict(self.model.config) | asdict(self.settings) | asdict(self.state)
+        options |= {"model": type(self.model).__name__, "items": self.model.items}
+        options["dataset"] = self.data.fingerprint
+        texts = {name: str(value) for name, value in options.items()}
+        gathered: list[dict[str, str]] = [{}] * distributed.get_world_size()
+        distributed.all_gather_object(gathered, texts)
+        first = gathered[0]
+        for rank, other in enumerate(gathered):
+            pairs = [
+                f"{name} is {first.get(name)}, and {other.get(name)}"
                 for name in sorted({*first, *other})
                 if first.get(name) != other.get(name)
             ]
-            if names:
-                pairs = (
-                    f"{name} is {first.get(name)}, and {other.get(name)}"
-                    for name in names
-                )
+            if pairs:
                 raise InputError(
                     f"process 0 and process {rank} of the training have different data or options: "
                     f"{'; '.join(pairs)}; give all processes the same command, copies of one "
@@ -168,6 +144,6 @@ class SharedTraining(Training):
         return torch.tensor(means, dtype=torch.double), stop > 0
 
     def validate(self) -> dict[str, float]:
-        found: list[Any] = [super().validate() if self.context.writes else None]
-        distributed.broadcast_object_list(found)
-        return dict(found[0])
+        metrics: list[Any] = [super().validate() if self.context.writes else None]
+        distributed.broadcast_object_list(metrics)
+        return dict(metrics[0])

@@ -4,9 +4,10 @@ signal."""
 import math
 import signal
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -26,12 +27,9 @@ from posrec.training.settings import Settings
 from posrec.training.start import Continuation, Start
 from posrec.training.training_log import TrainingLog
 
-EPOCH_CHECKPOINT_SECONDS = (
-    30  # an epoch ends with a checkpoint if the latest is older ...
-)
-CHECKPOINT_SECONDS = (
-    600  # ... and during an epoch one is saved if it is older than this
-)
+# A checkpoint is saved if the latest is older: at the end of an epoch, and during one.
+EPOCH_CHECKPOINT_SECONDS = 30
+CHECKPOINT_SECONDS = 600
 
 
 @dataclass
@@ -40,9 +38,7 @@ class TrainingState:
 
     epoch: int = 0
     step: int = 0
-    losses: list[float] = field(
-        default_factory=list
-    )  # mean loss of each finished epoch
+    losses: list[float] = field(default_factory=list)  # the mean of each finished epoch
     best: float = -math.inf
     best_epoch: int = 0  # counted from 1
     epochs_without_gain: int = 0
@@ -50,8 +46,8 @@ class TrainingState:
 
 
 class StopSignals:
-    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step; a second
-    Ctrl-C stops at once, if it `may_interrupt`."""
+    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step. A second
+    Ctrl-C, if it `may_interrupt`, stops at once."""
 
     def __init__(self) -> None:
         self.received = False
@@ -66,12 +62,7 @@ class StopSignals:
                 break
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
@@ -90,17 +81,17 @@ class TrainingContext:
     progress: Progress
     resume: bool = False  # continue from the latest checkpoint
     track: bool = False  # write the folder `tensorboard` too
-    # Whether to save checkpoints. Each is three times as large as the weights, and useless if the
-    # folder is deleted after the training.
+    # Whether to save checkpoints, each three times as large as the weights.
     resumable: bool = True
-    writes: bool = True  # whether this process writes the run's files; of several that train together, one does
+    # Whether this process writes the run's files; of several that train together, one does.
+    writes: bool = True
 
 
 class Training:
     """Trains `model` in place, and writes `model.safetensors` and a log into the run's folder.
 
-    `start` sets the initial weights, after the model has counted. With protocol `paper`, an epoch
-    then has the samples that it has not seen and some of the others. Protocol `refit` is here its
+    `start` sets the initial weights, after the model has counted; with protocol `paper`, an epoch
+    then has the samples that are new to it and some of the others. Protocol `refit` is here its
     second part, on all training sessions."""
 
     runner_type: type[EpochRunner] = EpochRunner
@@ -124,9 +115,8 @@ class Training:
         self.new = None
         if start is not None:
             start.set_weights(model, samples)
-            self.new = (
-                start.new_samples(samples) if settings.protocol == "paper" else None
-            )
+            if settings.protocol == "paper":
+                self.new = start.new_samples(samples)
         self.trained_until = int(samples.times.max())
         self.weights = sample_weights(samples, settings.recency, data.target_weights)
         self.samples = samples.to(device)
@@ -141,30 +131,26 @@ class Training:
                 f"resuming after epoch {self.state.epoch}, step {self.state.step}"
             )
         self.signals = StopSignals()
-        # or when the training began
         self.has_checkpoint = False
-        self.latest_checkpoint = time.monotonic()
+        self.latest_checkpoint = time.monotonic()  # or when the training began
 
     def run(self, stop_after: int | None = None) -> TrainingState:
-        """Train for all epochs, and write the weights. With `stop_after`, training ends after so
-        many epochs, and the learning rate is the same as if it went on."""
+        """Train for all epochs, and write the weights. With `stop_after`, training ends after that
+        many, with the learning rates as if it went on."""
         settings = self.settings
         context = self.context
         if context.writes and not self.stops_early:
-            compile_ahead(
-                self.model, self.data.test, context.device
-            )  # the caller ranks it afterwards
+            # The caller ranks the test sessions afterwards.
+            compile_ahead(self.model, self.data.test, context.device)
         # Forward and backward, every sample is multiplied with every weight three times.
-        operations = (
-            6
-            * settings.batch_size
-            * sum(weight.numel() for weight in self.model.parameters())
-        )
+        weights = sum(weight.numel() for weight in self.model.parameters())
+        operations = 6 * settings.batch_size * weights
+        log = TrainingLog(context.run if context.writes else None, context.track)
         with (
             matmul_precision(settings, context.device, self.data.train_items),
             self.signals,
             threads_for(operations),
-            TrainingLog(context.run if context.writes else None, context.track) as log,
+            closing(log),
         ):
             self.train_epochs(stop_after or settings.epochs, log)
         if not self.stops_early:
@@ -172,23 +158,19 @@ class Training:
         return self.state
 
     def train_epochs(self, epochs: int, log: TrainingLog) -> None:
-        model = self.model
-        settings = self.settings
         state = self.state
         context = self.context
         progress = context.progress
         if context.resume:
             log.resume_after(state.epoch)
         if context.writes and self.stops_early:
-            compile_ahead(model, self.data.validation, context.device)
+            compile_ahead(self.model, self.data.validation, context.device)
         runner = self.runner_type(
-            model,
+            self.model,
             self.optimizer,
             self.samples,
-            settings,
-            context.device,
+            self.settings,
             self.data.train_items,
-            model.config.max_length,
             self.weights,
             self.new,
         )
@@ -196,59 +178,52 @@ class Training:
             count = f"{int(runner.new.sum()):,} of {len(self.samples):,}"
             others = f"{runner.replayed:,} others"
             progress.message(f"{count} samples are new; an epoch has them and {others}")
-
-        def goes_on() -> bool:
-            return (
-                state.epoch < epochs and state.epochs_without_gain < settings.patience
-            )
-
-        while goes_on():
+        while not self.is_finished(epochs):
             seconds = self.train_epoch(runner, epochs, log)
             line = f"epoch {state.epoch} of {epochs}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
             if self.stops_early:
-                line += f", {settings.choose_by} {100 * self.keep_if_best(log):.2f} on validation"
+                metric = f"{self.settings.choose_by} {100 * self.keep_if_best(log):.2f}"
+                line += f", {metric} on validation"
             progress.message(line)
-            is_old = self.checkpoint_is_older_than(EPOCH_CHECKPOINT_SECONDS)
-            if not self.has_checkpoint or is_old or not goes_on():
+            is_old = self.checkpoint_age() > EPOCH_CHECKPOINT_SECONDS
+            if is_old or not self.has_checkpoint or self.is_finished(epochs):
                 self.save_checkpoint()
 
+    def is_finished(self, epochs: int) -> bool:
+        has_stalled = self.state.epochs_without_gain >= self.settings.patience
+        return has_stalled or self.state.epoch >= epochs
+
     def train_epoch(self, runner: EpochRunner, epochs: int, log: TrainingLog) -> float:
-        """Train for one epoch of `epochs`, or for the rest of it after a resume. Returns seconds."""
+        """Train for one epoch, or for the rest of it after a resume. Returns seconds."""
         state = self.state
         settings = self.settings
         order = runner.shuffle(state.epoch)
-        began = last_read = time.monotonic()
+        samples_per_step = order.samples / order.steps
+        name = f"Epoch {state.epoch + 1} of {epochs}"
+        began = time.monotonic()
+        last_read = began
         first_step = state.step
         unread = []
         rate = settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
         while state.step < order.steps:
             rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
             set_learning_rate(self.optimizer, rate)
-            losses = runner.run(order, state.step)
-            unread.append(losses)
-            state.step += len(losses)
+            unread.append(runner.run(order, state.step))
+            state.step += len(unread[-1])
             now = time.monotonic()
-            if state.step < order.steps and not runner.is_time_to_read(
-                state.step, now - last_read
-            ):
+            is_end = state.step == order.steps
+            if not is_end and not runner.is_time_to_read(state.step, now - last_read):
                 continue
             last_read = now
             losses, stop = self.read(torch.cat(unread))
             unread.clear()
             latest = add_losses(losses, state)
             log.point("loss/step", latest, state.epoch * order.steps + state.step)
-            name = f"Epoch {state.epoch + 1} of {epochs}"
-            speed = (
-                (state.step - first_step) * order.samples / order.steps / (now - began)
-            )
             average = state.loss_so_far / state.step
-            self.context.progress.update(
-                name,
-                state.step,
-                order.steps,
-                f"loss {average:.3f}, {speed:,.0f} samples/s",
-            )
-            if stop or self.checkpoint_is_older_than(CHECKPOINT_SECONDS):
+            speed = (state.step - first_step) * samples_per_step / (now - began)
+            note = f"loss {average:.3f}, {speed:,.0f} samples/s"
+            self.context.progress.update(name, state.step, order.steps, note)
+            if stop or self.checkpoint_age() > CHECKPOINT_SECONDS:
                 self.save_checkpoint()
             if stop:
                 raise RunStopped(
@@ -256,24 +231,22 @@ class Training:
                 )
         seconds = time.monotonic() - began
         state.losses.append(state.loss_so_far / order.steps)
-        state.epoch = state.epoch + 1
+        state.epoch += 1
         state.step = 0
         state.loss_so_far = 0.0
-        samples = (order.steps - first_step) * order.samples / order.steps
-        entry = {
-            "loss": state.losses[-1],
-            "learning_rate": rate,
-            "seconds": round(seconds, 3),
-            "steps": order.steps,
-        }
+        samples = (order.steps - first_step) * samples_per_step
         log.epoch(
-            state.epoch, **entry, samples_per_second=round(samples / max(seconds, 1e-9))
+            state.epoch,
+            loss=state.losses[-1],
+            learning_rate=rate,
+            seconds=round(seconds, 3),
+            steps=order.steps,
+            samples_per_second=round(samples / max(seconds, 1e-9)),
         )
         return seconds
 
     def read(self, losses: Tensor) -> tuple[Tensor, bool]:
-        """Copy the losses of some steps from the device; and whether to stop after them, because of
-        a signal."""
+        """The losses of some steps on the CPU, and whether a signal stops the training."""
         return losses.double().cpu(), self.signals.received
 
     def validate(self) -> dict[str, float]:
@@ -285,13 +258,12 @@ class Training:
         ).metrics
 
     def keep_if_best(self, log: TrainingLog) -> float:
-        """Save this epoch's weights if they rank the validation sessions better than those of all
-        epochs before. Returns the metric on validation."""
+        """Save the weights if they rank the validation sessions best so far; returns the metric."""
         state = self.state
-        metric = self.settings.choose_by
         metrics = self.validate()
-        if metrics[metric] > state.best:
-            state.best = metrics[metric]
+        metric = metrics[self.settings.choose_by]
+        if metric > state.best:
+            state.best = metric
             state.best_epoch = state.epoch
             state.epochs_without_gain = 0
             self.save()
@@ -299,15 +271,17 @@ class Training:
             state.epochs_without_gain += 1
         log.epoch(state.epoch, validation=metrics)
         self.context.progress.validated(state.epoch, metrics)
-        return metrics[metric]
+        return metric
 
     def save(self) -> None:
         """Write the weights, and what a training that starts from them needs."""
-        if self.context.writes:
-            save_tensors(self.context.run / WEIGHTS, self.model.saved_weights(), {})
-            Continuation.of_training(
-                self.model, self.optimizer, self.trained_until
-            ).save(self.context.run)
+        if not self.context.writes:
+            return
+        save_tensors(self.context.run / WEIGHTS, self.model.saved_weights(), {})
+        continuation = Continuation.of_training(
+            self.model, self.optimizer, self.trained_until
+        )
+        continuation.save(self.context.run)
 
     def save_checkpoint(self) -> None:
         if self.context.writes and self.context.resumable:
@@ -315,18 +289,18 @@ class Training:
         self.has_checkpoint = True
         self.latest_checkpoint = time.monotonic()
 
-    def checkpoint_is_older_than(self, seconds: float) -> bool:
-        return time.monotonic() - self.latest_checkpoint > seconds
+    def checkpoint_age(self) -> float:
+        return time.monotonic() - self.latest_checkpoint
 
 
 def add_losses(losses: Tensor, state: TrainingState) -> float:
-    """Add the losses of some steps to those of the epoch, and return their mean. A loss that is not
-    finite raises, before anything is saved."""
+    """Add the losses of some steps to the epoch's, and return their mean. A loss that is not finite
+    raises, before anything is saved."""
     if not losses.isfinite().all():
         bad = state.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
         raise RunFailed(
-            f"the loss is not a number at step {bad} of epoch {state.epoch + 1}; the last checkpoint is kept. "
-            "Lower learning_rate, or set precision=fp32"
+            f"the loss is not a number at step {bad} of epoch {state.epoch + 1}; "
+            "the last checkpoint is kept. Lower learning_rate, or set precision=fp32"
         )
     state.loss_so_far += float(losses.sum())
     return float(losses.mean())
@@ -339,17 +313,13 @@ def evaluate_on(
     device: torch.device,
     progress: Progress,
 ) -> Evaluation:
-    """Rank all items of the model, which is on `device`, for each of `samples`, a part of `data`."""
+    """Rank all items of the model, which is on `device`, for each of `samples`, some of `data`."""
     was_training = model.training
-    model.eval()  # not `to(device)`: torch moves the weights of recurrent layers, also to where they are already
+    # Not `to(device)`: torch moves the weights of recurrent layers, also to where they are already.
+    model.eval()
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
-    outcome = evaluate(
-        model,
-        samples.to(device),
-        model.items,
-        model.config.max_length,
-        clicks,
-        progress,
-    )
+    samples = samples.to(device)
+    max_length = model.config.max_length
+    outcome = evaluate(model, samples, model.items, max_length, clicks, progress)
     model.train(was_training)
     return outcome

@@ -1,5 +1,4 @@
-"""How a model is trained: for a fixed number of epochs, with early stopping on validation, or
-refitted after that."""
+"""The settings of training."""
 
 import math
 from dataclasses import dataclass
@@ -7,33 +6,33 @@ from dataclasses import dataclass
 from posrec.config import check_settings, setting
 from posrec.errors import InputError
 
+RANKING_LOSSES = ("bpr", "top1", "top1-max", "bpr-max")
+
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training; the page reference/settings.md of the documentation describes each.
-
-    Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol
-    `early-stop` trains without the latest tenth of the sessions, stops when `choose_by` on that
-    tenth has not improved for `patience` epochs, and keeps the weights of the best epoch. Protocol
-    `refit` chooses the number of epochs in the same way, and then trains on all training sessions
-    for that number."""
+    """Protocol `paper` trains for a fixed number of epochs on all training sessions. `early-stop`
+    validates on the latest tenth of them, stops after `patience` epochs without improvement, and
+    keeps the best weights. `refit` then trains on all sessions for the best number of epochs."""
 
     protocol: str = setting(
         "paper",
-        "how the number of epochs is chosen: [the three protocols](protocol.md#the-three-protocols)",
+        "how the number of epochs is chosen: "
+        "[the three protocols](protocol.md#the-three-protocols)",
         choices=("paper", "early-stop", "refit"),
     )
     epochs: int = setting(
         4,
-        "passes over the training samples; with `early-stop` and `refit` the largest number of them",
+        "passes over the training samples; with `early-stop` and `refit` the largest number of "
+        "them",
         at_least=1,
     )
     batch_size: int = setting(100, "samples in a step", at_least=1)
     learning_rate: float = setting(0.001, "of Adam", above=0)
     schedule: str = setting(
         "steps",
-        "`steps`: the learning rate is multiplied by `decay` after every `decay_every` epochs; `cosine`: it falls"
-        " along a cosine to 0 at the end of the last epoch",
+        "`steps`: the learning rate is multiplied by `decay` after every `decay_every` epochs; "
+        "`cosine`: it falls along a cosine to 0 at the end of the last epoch",
         choices=("steps", "cosine"),
     )
     decay: float = setting(
@@ -60,26 +59,18 @@ class Settings:
     )
     loss: str = setting(
         "auto",
-        "`full` softmax, `chunked` (the same value in less memory), `sampled`, or a ranking loss: `bpr`, `top1`,"
-        " `top1-max`, `bpr-max` ([formulas](models_baselines.md#what-they-share)). `auto` is `full` up to"
-        " 200,000 items, `chunked` up to 2 million, `sampled` past that",
-        choices=(
-            "auto",
-            "full",
-            "chunked",
-            "sampled",
-            "bpr",
-            "top1",
-            "top1-max",
-            "bpr-max",
-        ),
+        "`full` softmax, `chunked` (the same value in less memory), `sampled`, or a ranking loss: "
+        "`bpr`, `top1`, `top1-max`, `bpr-max` ([formulas](models_baselines.md#what-they-share)). "
+        "`auto` is `full` up to 200,000 items, `chunked` up to 2 million, `sampled` past that",
+        choices=("auto", "full", "chunked", "sampled", *RANKING_LOSSES),
     )
     negatives: int = setting(
         2048, "of a ranking loss: how many negatives are drawn for a batch", at_least=0
     )
     sample_alpha: float = setting(
         0.0,
-        "of a ranking loss: negatives are drawn with probability proportional to clicks ** `sample_alpha`",
+        "of a ranking loss: negatives are drawn with probability proportional to clicks ** "
+        "`sample_alpha`",
         at_least=0,
     )
     in_batch: bool = setting(
@@ -91,8 +82,9 @@ class Settings:
     )
     precision: str = setting(
         "auto",
-        "of products: `fp32`, `tf32`, `bf16`; `auto` is `tf32` on a GPU ([performance](performance.md#on-a-gpu)),"
-        " and on a CPU `bf16` for the products of the softmax where it has AMX and there are 10,000 items, else `fp32`",
+        "of products: `fp32`, `tf32`, `bf16`; `auto` is `tf32` on a GPU "
+        "([performance](performance.md#on-a-gpu)), and on a CPU `bf16` for the products of the "
+        "softmax where it has AMX and there are 10,000 items, else `fp32`",
         choices=("auto", "fp32", "tf32", "bf16"),
     )
     choose_by: str = setting(
@@ -107,13 +99,14 @@ class Settings:
     )
     replay: float = setting(
         1.0,
-        "of a [warm start](nightly.md): how many samples of the run's own sessions go with each new one in an epoch",
+        "of a [warm start](nightly.md): how many samples of the run's own sessions go with each "
+        "new one in an epoch",
         at_least=0,
     )
     seed: int = setting(0, "of initial weights, shuffling, dropout and drawn negatives")
 
     def rate_at(self, epochs: float) -> float:
-        """The learning rate after so many epochs, whole or not.
+        """The learning rate after `epochs` epochs, whole or not.
 
         >>> settings = Settings(schedule="cosine", warmup=0.25, learning_rate=1.0, epochs=4)
         >>> [round(settings.rate_at(epoch), 2) for epoch in (0.5, 1, 2, 4)]
@@ -123,13 +116,11 @@ class Settings:
             return self.learning_rate * self.decay ** (int(epochs) // self.decay_every)
         done = epochs / self.epochs
         rising = min(1.0, done / self.warmup) if self.warmup else 1.0
-        return (
-            self.learning_rate * rising * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-        )
+        cosine = math.cos(math.pi * min(1.0, done))
+        return self.learning_rate * rising * 0.5 * (1 + cosine)
 
     def check(self) -> "Settings":
-        """Raise an InputError that names the first setting outside its range or choices; returns
-        the settings."""
+        """Raise an InputError that names the first setting outside its range; returns self."""
         check_settings(self)
         if not self.in_batch and self.negatives < 1:
             raise InputError(

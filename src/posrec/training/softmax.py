@@ -4,12 +4,11 @@ chunks of the items.
 `softmax_loss` chooses how it is computed. `log_sum_and_target` is the equation, for any device and
 precision. `Softmax` is for a CPU: exp(score - top) is computed once, in place, and never divided by
 its sum. A GPU has `kernels/softmax.py`. In chunks, scores are computed again in the backward pass
-instead of stored.
+instead of stored."""
 
-`columns [B, R]` and `amounts [B, R]` raise or lower the scores of the session's own items.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -18,40 +17,42 @@ from torch.utils.checkpoint import checkpoint
 
 import posrec.kernels as kernels
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.items.table_products import table_products
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the
-# session's own items as a fourth argument: they are raised or lowered in it.
+# session's own items as a fourth argument: `amounts [B, R]` are added to the scores at `columns
+# [B, R]`.
 Loss = Callable[..., Tensor]
 
+rounding: ContextVar[bool] = ContextVar("rounding", default=False)
 CHUNK = 65_536  # items
-LOWEST = (
-    -1e30
-)  # the score of a row that is no item: exp of it is 0, and its gradient is not NaN
+LOWEST = -1e30  # of a row that is not an item: exp of it is 0, its gradient not NaN
 
 
 def softmax_loss(items: int, chunk: int | None = None) -> Loss:
-    """The table's first `items` rows are items 1..items. With `chunk`, the scores of so many items
-    at a time: the same value in less memory."""
+    """The table's first `items` rows are items 1..items. With `chunk`, the scores of that many
+    items at a time: the same value in less memory."""
 
     def loss(
         sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None
     ) -> Tensor:
+        rows = targets - 1
         if is_for_cpu(sessions):
-            columns, amounts = (
-                (None, None) if own is None else (own.columns, own.amounts)
+            if own is None:
+                columns = rows.new_empty(len(rows), 0)
+                amounts = sessions.new_empty(len(rows), 0)
+            else:
+                columns = own.columns
+                amounts = own.amounts
+            losses: Tensor = Softmax.apply(  # type: ignore[no-untyped-call]
+                sessions, table, rows, items, chunk, columns, amounts
             )
-            losses: Tensor = Softmax.apply(
-                sessions, table, targets - 1, items, chunk, columns, amounts
-            )  # type: ignore[no-untyped-call]
             return losses
         raised = None if own is None else (own.columns, own.amounts.float())
         if chunk is None and kernels.supports(sessions) and kernels.may_round():
-            return kernels.cross_entropy(
-                sessions, table, targets - 1, items, *(raised or ())
-            )
+            own_scores = raised or ()
+            return kernels.cross_entropy(sessions, table, rows, items, *own_scores)
         log_sum, of_target = log_sum_and_target(
-            sessions, table, targets - 1, items, chunk, raised
+            sessions, table, rows, items, chunk, raised
         ).unbind()
         return log_sum - of_target
 
@@ -72,33 +73,30 @@ def log_sum_and_target(
     raised: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     """[2, B]: log sum_i exp(s_b x_i) over the table's first `items` rows, and the score of row
-    `targets [B]`, or 0 if it is not among them. `raised`: columns and amounts."""
+    `targets [B]`, or 0 if it is not among them. `raised`: columns and amounts, if there are any."""
 
-    def of_part(start: int, sessions: Tensor, part: Tensor) -> Tensor:
-        scores = (sessions @ part.T).float()
+    def of_chunk(start: int, sessions: Tensor, vectors: Tensor) -> Tensor:
+        scores = (sessions @ vectors.T).float()
+        end = start + len(vectors)
         if raised is not None:
-            scores = scores.scatter_add(
-                1, *raised_in(*raised, start, start + len(part))
-            )
-        end = min(start + len(part), items)
-        if end < start + len(part):
-            row = torch.arange(start, start + len(part), device=table.device)
+            scores = scores.scatter_add(1, *raised_in(*raised, start, end))
+        if items < end:
+            row = torch.arange(start, end, device=table.device)
             scores = scores.masked_fill(row >= items, LOWEST)
-        is_here = (targets >= start) & (targets < end)
-        of_target = scores.gather(
-            1, (targets - start).clamp(0, len(part) - 1)[:, None]
-        )[:, 0]
+        is_here = (targets >= start) & (targets < min(end, items))
+        column = (targets - start).clamp(0, len(vectors) - 1)
+        of_target = scores.gather(1, column[:, None])[:, 0]
         return torch.stack([scores.logsumexp(1), torch.where(is_here, of_target, 0)])
 
     if chunk is None:
-        return of_part(0, sessions, table)
-    parts = [
+        return of_chunk(0, sessions, table)
+    chunks = [
         checkpoint(
-            of_part, start, sessions, table[start : start + chunk], use_reentrant=False
+            of_chunk, start, sessions, table[start : start + chunk], use_reentrant=False
         )
         for start in range(0, items, chunk)
     ]
-    log_sums, of_targets = torch.stack(parts, 1)
+    log_sums, of_targets = torch.stack(chunks, 1)
     return torch.stack([log_sums.logsumexp(0), of_targets.sum(0)])
 
 
@@ -111,18 +109,18 @@ class Softmax(torch.autograd.Function):
         targets: Tensor,
         items: int,
         chunk: int | None,
-        columns: Tensor | None,
-        amounts: Tensor | None,
+        columns: Tensor,
+        amounts: Tensor,
     ) -> Tensor:
         ctx.items = items
-        step = chunk or items
-        ctx.parts = [
-            slice(start, min(start + step, items)) for start in range(0, items, step)
+        size = chunk or items
+        ctx.chunks = [
+            slice(start, min(start + size, items)) for start in range(0, items, size)
         ]
         tops = []
         sums = []
-        for part in ctx.parts:
-            scores = scores_of(sessions, table, part, columns, amounts)
+        for rows in ctx.chunks:
+            scores = scores_of(sessions, table, rows, columns, amounts)
             tops.append(scores.amax(1))
             powers = scores.sub_(tops[-1][:, None]).exp_()
             sums.append(powers.sum(1))
@@ -131,11 +129,8 @@ class Softmax(torch.autograd.Function):
         ctx.save_for_backward(
             sessions, table, targets, log_sum, *stored, columns, amounts
         )
-        of_target = (sessions * table[targets]).sum(1)
-        if columns is not None and amounts is not None:
-            of_target = of_target + torch.where(
-                columns == targets[:, None], amounts, 0
-            ).sum(1)
+        raised = torch.where(columns == targets[:, None], amounts, 0)
+        of_target = (sessions * table[targets]).sum(1) + raised.sum(1)
         return log_sum - of_target
 
     @staticmethod
@@ -148,51 +143,30 @@ class Softmax(torch.autograd.Function):
         grad_sessions = torch.zeros_like(sessions)
         grad_table = torch.empty_like(table)
         grad_table[ctx.items :] = 0
-        grad_amounts: Any = (
-            None if columns is None else -share * (columns == targets[:, None])
-        )
-        for part in ctx.parts:
+        grad_amounts = -share * (columns == targets[:, None])
+        for rows in ctx.chunks:
             if sums is None:
-                powers = (
-                    scores_of(sessions, table, part, columns, amounts)
-                    .sub_(log_sum[:, None])
-                    .exp_()
-                )
+                scores = scores_of(sessions, table, rows, columns, amounts)
+                powers = scores.sub_(log_sum[:, None]).exp_()
             with table_products():
-                torch.mm(powers.T, sessions * weight, out=grad_table[part])
-                grad_sessions += powers @ table[part]
-            if columns is not None:
-                local, inside = raised_in(
-                    columns, torch.ones_like(amounts), part.start, part.stop
-                )
-                grad_amounts += weight * powers.gather(1, local) * inside
+                torch.mm(powers.T, sessions * weight, out=grad_table[rows])
+                grad_sessions += powers @ table[rows]
+            ones = torch.ones_like(amounts)
+            local, inside = raised_in(columns, ones, rows.start, rows.stop)
+            grad_amounts += weight * powers.gather(1, local) * inside
         grad_table.index_add_(0, targets, sessions * -share)
-        return (
-            grad_sessions * weight - table[targets] * share,
-            grad_table,
-            None,
-            None,
-            None,
-            None,
-            grad_amounts,
-        )
+        grad_sessions = grad_sessions * weight - table[targets] * share
+        return grad_sessions, grad_table, None, None, None, None, grad_amounts
 
 
 def scores_of(
-    sessions: Tensor,
-    table: Tensor,
-    part: slice,
-    columns: Tensor | None,
-    amounts: Tensor | None,
+    sessions: Tensor, table: Tensor, rows: slice, columns: Tensor, amounts: Tensor
 ) -> Tensor:
-    """The scores of the items of one part, [B, items]."""
+    """The scores of the items of a chunk, [B, items]."""
     with table_products():
-        scores = sessions @ table[part].T
-    if columns is not None and amounts is not None:
-        scores.scatter_add_(
-            1, *raised_in(columns, amounts.to(scores.dtype), part.start, part.stop)
-        )
-    return scores
+        scores = sessions @ table[rows].T
+    amounts = amounts.to(scores.dtype)
+    return scores.scatter_add_(1, *raised_in(columns, amounts, rows.start, rows.stop))
 
 
 def raised_in(
@@ -201,3 +175,29 @@ def raised_in(
     """Columns and amounts for the items start..end-1 alone; the amounts of all others are 0."""
     inside = (columns >= start) & (columns < end)
     return (columns - start).clamp(0, end - start - 1), torch.where(inside, amounts, 0)
+
+
+@contextmanager
+def rounded_table_products(rounded: bool) -> Iterator[None]:
+    """In the block, `table_products` rounds, or does not."""
+    token = rounding.set(rounded)
+    try:
+        yield
+    finally:
+        rounding.reset(token)
+
+
+@contextmanager
+def table_products() -> Iterator[None]:
+    """Around products with an item table on a CPU: their factors may be rounded to 8 bits, which
+    takes half the time with AMX. The shapes of other products change with every batch, and oneDNN
+    takes milliseconds to prepare for a new shape."""
+    if not rounding.get():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,16 +1,14 @@
-"""What a training starts from instead of random weights, and what it leaves for a later one that
-starts from it.
+"""What a training starts from instead of random weights, and what it leaves for a later one.
 
 Adam divides each gradient by the root of its second moment, the running mean of squared gradients.
-Where these start from 0, an item that is not a target in the first steps has only tiny gradients,
-all away from the sessions, and each of them moves its vector by the whole learning rate. So a run
-keeps the second moments, as their mean over each row of a weight: one number for each item."""
+If these start from 0, an item that is not a target in the first steps has only tiny gradients, all
+away from the sessions, and each moves its vector by the whole learning rate. So a run keeps the
+second moments, as their mean over each row of a weight: one number for each item."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,40 +19,34 @@ from posrec.io import CONTINUATION, save_tensors
 from posrec.models.base import SessionModel
 from posrec.training.adam import first_state
 
-STEPS_BEFORE = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
+# As if Adam had taken this many steps: then it corrects its second moments by less than 1 %.
+STEPS_BEFORE = 5000
 
 
-class Start(ABC):
+class Start(Protocol):
     """Sets what a training begins with."""
 
-    @abstractmethod
     def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
         """Set the weights of `model`, which has counted `samples`."""
 
-    @abstractmethod
     def set_moments(
         self, model: SessionModel, optimizer: torch.optim.Optimizer
     ) -> None:
         """Set Adam's second moments; the model is where it will be trained."""
 
-    @abstractmethod
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
-        """[samples] whether no earlier training has used a sample; None if that is not known."""
+        """[samples] whether no earlier training has used it; None if that is not known."""
 
 
 @dataclass(frozen=True)
 class Continuation:
     """What a training that starts from a run needs besides its weights: the content of
-    continuation.safetensors.
+    continuation.safetensors."""
 
-    Attributes:
-        moments: Adam's second moments by the name of the weight: their mean over each row, [rows]; of a vector or a
-            number all.
-        trained_until: when the training session began that began last.
-    """
-
+    # Adam's second moments by the name of the weight: the mean over each row, [rows], of a matrix;
+    # all of a vector or a number.
     moments: Mapping[str, Tensor]
-    trained_until: int
+    trained_until: int  # when the training session began that began last
 
     @classmethod
     def of_training(
@@ -62,12 +54,10 @@ class Continuation:
     ) -> "Continuation":
         moments = {}
         for name, parameter in model.named_parameters():
-            if (
-                squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")
-            ) is not None:
-                moments[name] = (
-                    squares if squares.dim() < 2 else squares.flatten(1).mean(1)
-                )
+            squares = optimizer.state.get(parameter, {}).get("exp_avg_sq")
+            if squares is not None:
+                is_matrix = squares.dim() >= 2
+                moments[name] = squares.flatten(1).mean(1) if is_matrix else squares
         return cls(moments, trained_until)
 
     @classmethod
@@ -75,28 +65,28 @@ class Continuation:
         cls, path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
     ) -> "Continuation":
         """From the content of the file `path`, which an error names."""
-        if type(about.get("trained_until")) is not int:
+        trained_until = about.get("trained_until")
+        if type(trained_until) is not int:
             raise InputError(
                 f"{path} has no trained_until; it is damaged, copy the run again"
             )
-        return cls(tensors, about["trained_until"])
+        return cls(tensors, trained_until)
 
     def save(self, run: Path) -> None:
-        save_tensors(
-            run / CONTINUATION, self.moments, {"trained_until": self.trained_until}
-        )
+        about = {"trained_until": self.trained_until}
+        save_tensors(run / CONTINUATION, self.moments, about)
 
 
 def set_moments(
     model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
 ) -> None:
-    """Begin Adam's state with these second moments; a weight that has none in `moments` begins with
-    0."""
+    """Begin Adam's state with these second moments; a weight without any begins with 0."""
     for name, parameter in model.named_parameters():
         if name not in moments:
             continue
         rows = moments[name].to(parameter)
-        rows = rows.view([*rows.shape, *[1] * (parameter.dim() - rows.dim())])
-        state = optimizer.state[parameter] = first_state(parameter)
+        inner = [1] * (parameter.dim() - rows.dim())
+        state = first_state(parameter)
         state["step"].fill_(STEPS_BEFORE)
-        state["exp_avg_sq"].copy_(rows)
+        state["exp_avg_sq"].copy_(rows.view([*rows.shape, *inner]))
+        optimizer.state[parameter] = state

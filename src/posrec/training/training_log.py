@@ -3,8 +3,7 @@ TensorBoard."""
 
 import json
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from posrec.io import write_text
 
@@ -13,8 +12,8 @@ EVENTS = "tensorboard"
 
 
 class TrainingLog:
-    """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard`
-    there too. Without a folder it writes nothing."""
+    """Writes into the folder `run`; with `track`, scalars into the folder `tensorboard` there too.
+    Without a folder it writes nothing."""
 
     def __init__(self, run: Path | None, track: bool = False) -> None:
         self.path = None if run is None else run / LOG
@@ -24,44 +23,32 @@ class TrainingLog:
 
             self.events = SummaryWriter(str(run / EVENTS))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         if self.events is not None:
             self.events.close()
 
     def resume_after(self, epoch: int) -> None:
-        """Remove the lines of later epochs: a process that was killed wrote them after its last
-        checkpoint."""
-        if self.path is not None and self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(
-                self.path,
-                "".join(
-                    line
-                    for line in lines
-                    if is_whole(line) and not is_later(line, epoch)
-                ),
-            )
+        """Remove what a killed process wrote after its last checkpoint: the lines of later epochs,
+        and one that is not complete."""
+        if self.path is None or not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        complete = [line for line in lines if line.endswith("\n")]
+        earlier = [line for line in complete if not is_later(line, epoch)]
+        write_text(self.path, "".join(earlier))
 
     def epoch(self, epoch: int, **entry: Any) -> None:
-        """Write a line, and a TensorBoard point for each number in it; those of a dictionary are
-        `name/key`."""
+        """Write a line, and a TensorBoard point for each number in it (`name/key` in a dict)."""
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"epoch": epoch, **entry}) + "\n")
         for name, value in entry.items():
-            for part, number in (
-                value.items() if isinstance(value, dict) else {"": value}.items()
-            ):
-                self.point(f"{name}/{part}" if part else name, number, epoch)
+            if isinstance(value, dict):
+                for key, number in value.items():
+                    self.point(f"{name}/{key}", number, epoch)
+            else:
+                self.point(name, value, epoch)
 
     def point(self, name: str, value: float, at: int) -> None:
         """Write a point for TensorBoard; it is not in `log.jsonl`."""
@@ -69,13 +56,7 @@ class TrainingLog:
             self.events.add_scalar(name, value, at)
 
 
-def is_whole(line: str) -> bool:
-    """Whether the process was not killed while it wrote the line."""
-    return line.endswith("\n")
-
-
 def is_later(line: str, epoch: int) -> bool:
-    """Whether the line is about an epoch after this one. Lines with a `part` are of the part before
-    this training."""
+    """Whether the line is of a later epoch. Lines with a `part` are of the part before."""
     entry = json.loads(line)
     return "part" not in entry and entry["epoch"] > epoch

@@ -133,7 +133,7 @@ def test_an_existing_split_and_titles(tmp_path: Path) -> None:
     test = write_lines(tmp_path / "test.txt", ["2 9 1", "8", "9 4"])
     lines = ["id,title", "2,Tent", "99,Mat", "9,Rope"]
     items = write_lines(tmp_path / "items.csv", lines)
-    split = {"format": "sessions", "test": test}
+    split: dict[str, Any] = {"format": "sessions", "test": test}
     assert same(train, tmp_path, **split) is not None
     data = same(train, tmp_path, **split, items=items, all_items=True)
     assert data is not None
@@ -143,7 +143,7 @@ def test_an_existing_split_and_titles(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_left_out_by_both(tmp_path: Path) -> None:
-    broken = [("x", "", 5), ("y", "i1", "never")]
+    broken: list[Any] = [("x", "", 5), ("y", "i1", "never")]
     log = write_log(tmp_path / "log.csv", [*small_shop(), *broken])
     assert same(log, tmp_path) is None  # both stop, with the same words
     assert same(log, tmp_path, bad_lines="skip", bad_lines_limit=0.5) is not None

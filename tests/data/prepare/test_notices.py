@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.helpers import (
 
 
 def prepared(
-    log: Path, folder: Path, **options: object
+    log: Path, folder: Path, **options: Any
 ) -> tuple[posrec.PreparedDataset, list[str]]:
     progress = RecordingProgress()
     data = posrec.prepare(log, out=folder / "out", progress=progress, **options)
@@ -80,7 +81,7 @@ def test_times_that_can_not_be_right(
 
 @pytest.mark.parametrize("days", [1, 3])
 def test_the_last_days_of_dates(tmp_path: Path, days: int) -> None:
-    clicks = [
+    clicks: list[Any] = [
         (f"{day}-{visit}", f"i{(visit + step) % 4}", f"2026-03-{day:02}")
         for day in range(1, 11) for visit in range(20) for step in range(3)
     ]  # fmt: skip

@@ -165,7 +165,7 @@ def test_sessions_users_and_duplicates(
         max_session_clicks=most,
         min_support=1,
     )
-    named = [(session.replace("-1", ""), *others) for session, *others in events]
+    named = [(event[0].replace("-1", ""), *event[1:]) for event in events]
     visits = reference.visits(named, gap, dropped, most)
     check(data, *reference.clean(visits, support=1))
 

@@ -25,8 +25,8 @@ ROLES = {
     "time": "ts",
     "event": "event.type",
 }
-COLUMNS = {f"{role}_column": name for role, name in ROLES.items()}
-OPTIONS = {
+COLUMNS: dict[str, Any] = {f"{role}_column": name for role, name in ROLES.items()}
+OPTIONS: dict[str, Any] = {
     "events": "view,cart",
     "min_support": 1,
     "drop_duplicates": True,
@@ -174,7 +174,7 @@ def test_an_hour_without_a_column_is_read_wherever_it_stands(tmp_path: Path) -> 
     a = write_lines(tmp_path / "a.jsonl", searches)
     b = write_lines(tmp_path / "b.jsonl", clicks)
     both = write_lines(tmp_path / "both.jsonl", [*searches, *clicks])
-    options = {"session_column": "visit", "events": "view", "no_test": True}
+    options: Any = {"session_column": "visit", "events": "view", "no_test": True}
     fingerprints = set()
     for number, source in enumerate(([a, b], [b, a], both)):
         out = tmp_path / f"{number}"
@@ -211,9 +211,10 @@ def test_clicks_without_a_session_need_the_user(tmp_path: Path) -> None:
         posrec.prepare(log, out=tmp_path / "out", **options)
     lines = ["session,user,item,time", "a,u,x,1", ",u,y,2", ",,z,3"]
     log = write_lines(tmp_path / "c.csv", lines)
-    columns = {"session_column": "session", "user_column": "user"}
     with pytest.raises(posrec.InputError, match=r"line 4: the user .* is missing"):
-        posrec.prepare(log, out=tmp_path / "out", **columns)
+        posrec.prepare(
+            log, out=tmp_path / "out", session_column="session", user_column="user"
+        )
 
 
 def test_nested_columns_are_guessed_too(tmp_path: Path) -> None:
@@ -231,7 +232,7 @@ def test_a_user_may_be_a_part_of_the_session(tmp_path: Path) -> None:
     """As in Google Analytics, where sessions are numbered per user and some have no number."""
     clicks = ["u,1,a,1", "u,,b,2", "v,1,c,3", "u,1,d,4", "u,,e,5", "v,1,f,6"]
     log = write_lines(tmp_path / "c.csv", ["user,number,item,time", *clicks])
-    options = {"user_column": "user", "min_support": 1, "no_test": True}
+    options: dict[str, Any] = {"user_column": "user", "min_support": 1, "no_test": True}
     data = posrec.prepare(
         log, out=tmp_path / "out", session_column=["user", "number"], **options
     )

@@ -110,7 +110,8 @@ def test_a_composite_session(tmp_path: Path) -> None:
     clicks = "u1,1,a,1 u11,1,b,2 u1,1,b,3 u1,11,c,4 u11,1,c,5 u1,11,d,6"
     lines = ["user,number,item,time", *clicks.split()]
     log = write_lines(tmp_path / "a.csv", lines)
-    options = {"session_column": ["user", "number"], "min_support": 1, "no_test": True}
+    columns = ["user", "number"]
+    options: Any = {"session_column": columns, "min_support": 1, "no_test": True}
     data = prepared(log, tmp_path / "out", **options)
     assert raw(data.train, data.vocabulary) == [["a", "b"], ["b", "c"], ["c", "d"]]
     for broken in ("u1,,a,7", ",1,a,7", "u1,-1,a,7"):
@@ -131,7 +132,7 @@ def customers() -> list[tuple[str, str, int]]:
 def test_sessions_that_last_for_days_are_warned_of(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.csv", customers(), "customer,item,time")
     progress = RecordingProgress()
-    options = {"min_support": 1, "time_unit": "ms"}
+    options: dict[str, Any] = {"min_support": 1, "time_unit": "ms"}
     out = tmp_path / "out"
     long = prepared(log, out, progress, session_column="customer", **options)
     assert long.train.longest == 42

@@ -95,6 +95,6 @@ def test_what_can_not_be_concluded_is_said(
 def test_a_delimiter_that_was_given_is_used(tmp_path: Path) -> None:
     clicks = [f"s{n // 3};i{n % 4};x;{n}" for n in range(90)]
     log = write_lines(tmp_path / "a.csv", ["session;item,time;more;time", *clicks])
-    options = {"delimiter": ";", "item_column": "item,time"}
-    data = posrec.prepare(log, out=tmp_path / "a", **options)
+    out = tmp_path / "a"
+    data = posrec.prepare(log, out=out, delimiter=";", item_column="item,time")
     assert data.manifest["counts"]["clicks"] == 90

@@ -1,7 +1,7 @@
 """Tables and claims from made-up jobs whose differences are known."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def result(folder: Path, job: Job, ranks: np.ndarray) -> JobResult:
 def table(
     folder: Path,
     shop: PreparedDataset,
-    hits: dict[str, Sequence[float]],
+    hits: Mapping[str, Sequence[float]],
     experiment: Experiment = THREE,
 ) -> dict[str, Any]:
     """Rows with these shares of samples at rank 1, a number for each seed; the rest at rank 50, in

@@ -31,7 +31,7 @@ def test_a_transition_by_hand() -> None:
 def test_any_session_of_bprmf_is_the_mean_of_its_items() -> None:
     def slowly(model: BPRMF, session: list[int]) -> Tensor:
         vectors = [checks.vector(model.embedding, item) for item in session]
-        return sum(vectors) / len(session)
+        return torch.stack(vectors).sum(0) / len(session)
 
     model = checks.build(BPRMF, BPRMFConfig(d=5))
     checks.assert_agrees(model, slowly, checks.WITH_UNKNOWN)

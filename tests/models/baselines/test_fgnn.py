@@ -1,5 +1,7 @@
 """FGNN against a plain, slow re-statement of its equations, one session at a time."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +14,7 @@ from tests.models import checks
 from tests.models.checks import SESSIONS, sessions
 
 
-def make(**changes) -> FGNN:
+def make(**changes: Any) -> FGNN:
     config = FGNNConfig(d=8, heads=3, layers=3, max_length=9)
     model = checks.build(FGNN, config, **changes)
     # At d = 8 a deviation of 0.1 would leave next to nothing after three layers.
@@ -35,7 +37,7 @@ def neighbourhood(session: list[int], anchors: bool) -> checks.Weights:
 
 
 def attention_slowly(
-    layer, nodes: dict[int, Tensor], weights: checks.Weights
+    layer: Any, nodes: dict[int, Tensor], weights: checks.Weights
 ) -> dict[int, Tensor]:
     matrices = layer.values.weight.chunk(layer.heads, dim=1)
     updated = {}

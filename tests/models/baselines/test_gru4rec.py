@@ -19,12 +19,12 @@ VARIANTS = [
 ]
 
 
-def make(**changes) -> GRU4Rec:
+def make(**changes: object) -> GRU4Rec:
     return checks.build(GRU4Rec, SMALL, **changes)
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-def test_the_session_is_the_last_state(changes: dict) -> None:
+def test_the_session_is_the_last_state(changes: dict[str, object]) -> None:
     def slowly(model: GRU4Rec, session: list[int]) -> Tensor:
         states = [checks.vector(model.embedding, item) for item in session]
         for layer in model.recurrent.layers:

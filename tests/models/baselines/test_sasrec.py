@@ -1,6 +1,7 @@
 """SASRec against a plain, slow re-statement of its equations, one session at a time."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,12 @@ from tests.models import checks
 from tests.models.checks import SESSIONS, sessions
 
 
-def make(**changes) -> SASRec:
+def make(**changes: Any) -> SASRec:
     config = SASRecConfig(d=8, heads=2, max_length=9)
     return checks.build(SASRec, config, **changes)
 
 
-def normed(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+def normed(norm: Any, x: Tensor) -> Tensor:
     centred = x - x.mean()
     deviation = (centred.square().mean() + norm.eps).sqrt()
     return centred / deviation * norm.weight + norm.bias
@@ -48,7 +49,7 @@ def slowly(model: SASRec, session: list[int]) -> Tensor:
     return normed(model.norm, x[-1])
 
 
-def attention_slowly(layer, x: list[Tensor], bias: Tensor) -> list[Tensor]:
+def attention_slowly(layer: Any, x: list[Tensor], bias: Tensor) -> list[Tensor]:
     """What each click reads, its heads side by side."""
     d = len(x[0])
     width = d // layer.heads
@@ -74,7 +75,7 @@ def attention_slowly(layer, x: list[Tensor], bias: Tensor) -> list[Tensor]:
 def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
     model = make(encoding=encoding)
     if encoding == "rpe":
-        nn.init.normal_(model.encoding.table)
+        nn.init.normal_(model.encoding.get_parameter("table"))
     checks.assert_agrees(model, slowly, SESSIONS)
 
 

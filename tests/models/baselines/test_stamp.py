@@ -43,6 +43,6 @@ def slowly(model: STAMP, session: list[int]) -> Tensor:
     [*({"encoding": name} for name in ENCODINGS), {"add_mean": True}],
     ids=str,
 )
-def test_every_encoding_agrees_with_the_equations(changes: dict) -> None:
+def test_every_encoding_agrees_with_the_equations(changes: dict[str, object]) -> None:
     model = checks.build(STAMP, SMALL, **changes)
     checks.assert_agrees(model, slowly, checks.WITH_UNKNOWN)

@@ -1,6 +1,7 @@
 """ONNX files: the same scores as torch for any batch and length, checked before a file is kept."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,14 +55,14 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
     assert by_onnx.explain(["i1", "i2"], "i3").parts
 
 
-def spoil_table(proto) -> None:
+def spoil_table(proto: Any) -> None:
     table = max(proto.graph.initializer, key=lambda array: len(array.raw_data))
     spoiled = bytearray(table.raw_data)
     spoiled[3] ^= 0x01  # the exponent of the first number
     table.raw_data = bytes(spoiled)
 
 
-def spoil_term(proto) -> None:
+def spoil_term(proto: Any) -> None:
     """The output `own_raised` becomes that of `own_products`; scores are as before."""
     for node in proto.graph.node:
         for kind in (node.input, node.output):
@@ -94,7 +95,7 @@ def test_a_file_with_other_scores_is_not_kept(
     ],
 )
 def test_every_trained_model_is_exported(
-    tmp_path: Path, name: str, settings: dict
+    tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:
     """Also recurrent layers, which torch's newer exporter would unroll for one length."""
     torch.manual_seed(0)

@@ -20,7 +20,7 @@ from tests.fixtures import TWO_LISTS, with_export
 from tests.helpers import assert_alike, command, update_checksums, write_lines
 
 
-def change_json(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
+def change_json(name: str, change: Callable[..., object]) -> Callable[[Path], None]:
     def changed(run: Path) -> None:
         content = json.loads((run / name).read_text())
         change(content)

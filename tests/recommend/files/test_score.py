@@ -9,6 +9,7 @@ import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,7 +38,7 @@ LINES = [
 ]
 # a b: 2 4 11 0.5 4 without the denied; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
 DENY = ["e"]
-ANSWERS = [
+ANSWERS: list[Any] = [
     {"id": "first", "items": ["c", "b"], "scores": [11.0, 4.0], "unknown": []},
     {"id": 3, "items": ["d", "b"], "scores": [6.0, 2.0], "unknown": ["x"]},
     {"id": 7, "items": ["b", "d"], "scores": [9.0, 7.0], "unknown": ["f"]},
@@ -46,18 +47,20 @@ for answer in ANSWERS:
     answer["popular"] = answer["id"] == 7
 
 
-def lines_of(path: Path) -> list[dict]:
+def lines_of(path: Path) -> list[Any]:
     content = path.read_bytes()
     if path.suffix == ".gz":
         content = gzip.decompress(content)
     return [json.loads(line) for line in content.splitlines()]
 
 
-def score(shop: Recommender, source: Path, out: Path, **options):
+def score(shop: Recommender, source: Path, out: Path, **options: Any) -> dict[str, int]:
     return score_chunks(lambda: shop, source, out, 2, deny=DENY, **options)
 
 
-def score_chunks(open_run, source: Path, out: Path, k: int = 4, **options):
+def score_chunks(
+    open_run: Any, source: Path, out: Path, k: int = 4, **options: Any
+) -> dict[str, int]:
     options = {"executor": ThisProcess(), "progress": RecordingProgress(), **options}
     return score_file(open_run, source, out, k, **options)
 
@@ -84,8 +87,8 @@ def test_lines_to_parquet(shop: Recommender, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ids", [["first", "2", "3"], [10, 20, 30], None])
-def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) -> None:
-    columns = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]}
+def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: Any) -> None:
+    columns: Any = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]}
     if ids:
         columns["id"] = ids
     pl.DataFrame(columns).write_parquet(tmp_path / "in.parquet")
@@ -176,7 +179,7 @@ def source(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "in.jsonl", list(map(json.dumps, SESSIONS)))
 
 
-def rows_of(path: Path) -> list[dict]:
+def rows_of(path: Path) -> list[Any]:
     if path.suffix == ".parquet":
         return pl.read_parquet(path).to_dicts()
     return lines_of(path)
@@ -287,7 +290,7 @@ def test_the_options_of_the_command_are_those_of_the_recommender(
         "--filter brand=b0,b1 --filter 'price<=25' --filter 'price>=2' --pin i7 "
         "--boost brand=b1:3.5 --diversify 0.5 --fields brand,price -k 6"
     )
-    rules = {
+    rules: dict[str, Any] = {
         "filter": {"brand": ["b0", "b1"], "price": {"min": 2, "max": 25}},
         "pin": ["i7"],
         "boost": {"brand": {"b1": 3.5}},

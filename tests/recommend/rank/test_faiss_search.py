@@ -19,7 +19,8 @@ from posrec.recommend.rank.faiss_search import (
 )
 from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run
 from tests.helpers import command, items_of, listed, refused
 from tests.recommend.rank.test_own_items import clusters
 from tests.server.server_process import serving

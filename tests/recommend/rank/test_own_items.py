@@ -2,6 +2,7 @@
 scores."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,11 @@ from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
 from posrec.recommend.rank.torch_model import as_arrays, item_table
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run
+from posrec.runs.folder import Run
 from tests.fixtures import run_of
 from tests.helpers import assert_alike, items_of
 from tests.nn.test_own_items import ITEMS as SMALL
-from tests.nn.test_own_items import mixture, numbers
-from tests.nn.test_own_items import sessions as small_sessions
+from tests.nn.test_own_items import Session, mixture, mixtures
 
 pytest.importorskip("onnxruntime")
 
@@ -44,13 +44,9 @@ BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 
-@given(
-    st.lists(numbers, min_size=SMALL, max_size=SMALL),
-    small_sessions,
-    st.floats(0.01, 0.99),
-)
+@mixtures
 def test_terms_are_the_chances_of_the_definition(
-    products: list[float], session: dict[int, tuple[float, float]], g_repeat: float
+    products: list[float], session: Session, g_repeat: float
 ) -> None:
     chances, own = mixture(products, session, g_repeat)
     every = Best(np.array(products, np.float32), np.arange(SMALL))
@@ -156,9 +152,13 @@ some_ids = st.lists(st.sampled_from(FEW), max_size=7, unique=True)
     st.integers(1, 25), st.booleans(), st.none() | some_ids.filter(bool), some_ids,
 )  # fmt: skip
 def test_both_ways_give_the_same_items_and_scores(
-    sessions, k, exclude_seen, allow, deny
+    sessions: list[list[str]],
+    k: int,
+    exclude_seen: bool,
+    allow: list[str] | None,
+    deny: list[str],
 ) -> None:
-    rules = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
+    rules: Any = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
     answers = BY_SEARCH.recommend(sessions, **rules)
     # log Z is summed in 8 bits.
     assert_alike(BY_SCORES.recommend(sessions, **rules), answers, within=1e-2)

@@ -5,6 +5,7 @@ import gzip
 import shutil
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,142 +16,126 @@ from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
 from posrec.server.content.item_columns import read_columns
 from tests.helpers import command
-from tests.server.server_process import Answer, Server, serving, until
-
-pytest.importorskip("granian")
-
-NUMBERS = range(30)
+from tests.server.asgi import in_process
+from tests.server.asking import Asker
+from tests.server.server_process import serving, until
 
 
-def write(
-    path: Path,
-    in_stock: set[int],
-    words: str = "Tent",
-    columns: str = "sku,title,price,stock,brand",
-) -> None:
-    """Renamed, as the page advises."""
-    rows = [f"i{n},{words} {n},{n + 1},{int(n in in_stock)},b{n % 2}" for n in NUMBERS]
+def write_items(path: Path, in_stock: set[int], title: str = "Tent") -> None:
+    """Replaced by a renamed file, as the page advises."""
+    rows = [
+        f"i{n},{title} {n},{n + 1},{int(n in in_stock)},b{n % 2}" for n in range(30)
+    ]
+    lines = ["sku,title,price,stock,brand", *rows, "i99,Unknown,1,1,b1"]
     new = path.with_name("new.csv")
-    new.write_text("\n".join([columns, *rows, "i99,Unknown,1,1,b1"]) + "\n")
+    new.write_text("\n".join(lines) + "\n")
     new.replace(path)
 
 
-def items(answer: Answer) -> list[str]:
-    assert answer.status == 200, answer.body
-    return [one["item"] for one in answer.json()["items"]]
+def in_stock(server: Asker) -> set[int]:
+    answer = server.recommend("i3", k=100, filter={"stock": {"min": 1}})
+    return {int(item[1:]) for item in answer.items}
 
 
-def in_stock(server: Server) -> set[int]:
-    return {
-        int(item[1:])
-        for item in items(server.recommend("i3", k=100, filter={"stock": {"min": 1}}))
-    }
+def titled(server: Asker, query: str) -> list[str]:
+    return server.get(f"/v1/items?query={query}").items
 
 
-def failures(server: Server, path: Path) -> list[str]:
-    return [
-        line["reason"]
-        for line in server.said(
-            f"{path} could not be read again; what was read before stays"
-        )
-    ]
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "items.csv"
+    write_items(path, {1, 2, 3})
+    return path
 
 
+def test_the_option_of_the_command(trained_with_export: Path, path: Path) -> None:
+    with serving(trained_with_export, "--items", path, onnx=True) as server:
+        assert in_stock(server) == {1, 2, 3}
+        write_items(path, {4, 5})
+        until(lambda: in_stock(server) == {4, 5})
+
+
+@pytest.mark.usefixtures("frequent_polls")
 def test_stock_and_prices_change_while_they_are_served(
-    trained: Path, counted: Path, tmp_path: Path
+    trained: Path, path: Path
+) -> None:
+    with in_process(trained, items_file=str(path)) as server:
+        assert in_stock(server) == {1, 2, 3}
+        columns = server.get("/v1/run").json()["columns"]
+        assert columns == ["title", "price", "stock", "brand"]
+        assert titled(server, "tent%2012")[0] == "i12"
+        (line,) = server.logged("items read")
+        assert (line["known"], line["unknown"], line["file"]) == (30, 1, str(path))
+        write_items(path, {4, 5}, "Yurt")
+        until(lambda: in_stock(server) == {4, 5})
+        pinned = server.recommend("i3", k=1, pin=["i7"], fields=["price", "stock"])
+        (item,) = pinned.json()["items"]
+        assert item["title"] == "Yurt 7"
+        assert item["fields"] == {"price": "8", "stock": "0"}
+        assert titled(server, "yurt%2012")[0] == "i12"
+        assert titled(server, "tent") == []
+        boosted = server.recommend("i3", k=2, boost={"stock": {"1": 1000}})
+        assert set(boosted.items) == {"i4", "i5"}
+        assert len(server.recommend("i3", k=9, diversify="stock").items) == 2
+        similar = server.get("/v1/similar/i3?filter=%7B%22stock%22:%221%22%7D")
+        assert set(similar.items) == {"i4", "i5"}
+
+
+@pytest.mark.usefixtures("frequent_polls")
+def test_what_was_read_stays_while_the_file_is_damaged_and_for_another_run(
+    trained: Path, counted: Path, path: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
-    path = tmp_path / "items.csv"
-    write(path, {1, 2, 3})
-    with serving(run, "--items", path) as server:
-        assert in_stock(server) == {1, 2, 3}
-        assert server.ask("GET", "/v1/run").json()["columns"] == [
-            "title",
-            "price",
-            "stock",
-            "brand",
-        ]
-        assert (
-            server.ask("GET", "/v1/items?query=tent%2012").json()["items"][0]["item"]
-            == "i12"
-        )
-        (line,) = server.said("items read")
-        assert (line["known"], line["unknown"], line["file"]) == (30, 1, str(path))
-        write(path, {4, 5}, "Yurt")
-        until(lambda: in_stock(server) == {4, 5})
-        answer = server.recommend(
-            "i3", k=1, pin=["i7"], fields=["price", "stock"]
-        ).json()["items"][0]
-        assert (answer["title"], answer["fields"]) == (
-            "Yurt 7",
-            {"price": "8", "stock": "0"},
-        )
-        assert (
-            server.ask("GET", "/v1/items?query=yurt%2012").json()["items"][0]["item"]
-            == "i12"
-        )
-        assert server.ask("GET", "/v1/items?query=tent").json()["items"] == []
-        boosted = items(server.recommend("i3", k=2, boost={"stock": {"1": 1000}}))
-        assert {*boosted} == {"i4", "i5"}
-        assert len(items(server.recommend("i3", k=9, diversify="stock"))) == 2
-        assert {
-            *items(server.ask("GET", "/v1/similar/i3?filter=%7B%22stock%22:%221%22%7D"))
-        } == {"i4", "i5"}
-
+    failure = f"{path} could not be read again; what was read before stays"
+    with in_process(run, items_file=str(path)) as server:
         path.write_bytes(path.read_bytes()[:-30])  # the rest is still to be written
-        until(lambda: failures(server, path))
-        assert in_stock(server) == {4, 5}
-
+        until(lambda: server.logged(failure))
+        assert in_stock(server) == {1, 2, 3}
         run.rename(tmp_path / "aside")
         shutil.copytree(counted, run)
-        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
-        assert in_stock(server) == {
-            4,
-            5,
-        }  # what was read before holds for the new run too
-
-        write(path, {6})
+        until(lambda: server.get("/v1/run").json()["model"] == "pop")
+        assert in_stock(server) == {1, 2, 3}
+        write_items(path, {6})
         until(lambda: in_stock(server) == {6})
-        assert len(failures(server, path)) == 1
+        assert len(server.logged(failure)) == 1
 
 
 def test_a_file_of_other_ids_changes_nothing_and_is_logged(
-    trained: Path, tmp_path: Path
+    trained: Path, path: Path
 ) -> None:
-    path = tmp_path / "items.csv"
     path.write_text("sku,stock\nx1,1\n")
-    with serving(trained, "--items", path) as server:
-        (line,) = server.said("items read")
+    with in_process(trained, items_file=str(path)) as server:
+        (line,) = server.logged("items read")
         assert (line["level"], line["known"], line["unknown"]) == ("warning", 0, 1)
         assert server.recommend("i3").status == 200
-        assert server.ask("GET", "/v1/run").json()["columns"] == []
+        assert server.get("/v1/run").json()["columns"] == []
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "keyword"),
     [
-        (b"", "is empty"),
-        (b"name,stock\na,1\n", "no column"),
-        (b"sku,stock\n", "no rows"),
+        (b"", "empty"),
+        (b"name,stock\na,1\n", "column"),
+        (b"sku,stock\n", "rows"),
     ],
 )
 def test_a_file_that_is_no_good_is_refused_at_the_start(
-    trained: Path, tmp_path: Path, content: bytes, message: str
+    trained: Path, path: Path, content: bytes, keyword: str
 ) -> None:
-    (tmp_path / "items.csv").write_bytes(content)
-    done = command("serve", trained, "--items", tmp_path / "items.csv")
-    assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
+    path.write_bytes(content)
+    done = command("serve", trained, "--items", path)
+    assert done.code == 2, done.err
+    assert keyword in done.err
 
 
 @pytest.fixture
 def catalogue() -> Catalogue:
     """Items a and b; c is in the vocabulary, but the model does not know it."""
-    return Catalogue(
-        Vocabulary(
-            ["a", "b", "c"], {"stock": [7, 8, 9], "colour": ["red", "blue", None]}
-        ),
-        2,
-    )
+    columns: dict[str, list[Any]] = {
+        "stock": [7, 8, 9],
+        "colour": ["red", "blue", None],
+    }
+    return Catalogue(Vocabulary(["a", "b", "c"], columns), 2)
 
 
 @pytest.mark.parametrize("ending", ["csv.gz", "jsonl", "parquet"])
@@ -166,64 +151,59 @@ def test_what_prepare_reads_is_read(
     else:
         path.write_bytes(gzip.compress(rows.write_csv().encode()))
     columns, about = read_columns(path, None).columns(catalogue)
-    assert columns == {"stock": [None, "2" if ending == "csv.gz" else 2]}
+    stock = "2" if ending == "csv.gz" else 2
+    assert columns == {"stock": [None, stock]}
     assert about == {"known": 1, "unknown": 1, "columns": ["stock"]}
-    changed = catalogue.with_columns(columns)
-    assert changed.attributes.matching({"stock": [2]}).tolist() == [False, True]
-    assert changed.attributes.matching({"stock": [7]}).tolist() == [
-        False,
-        False,
-    ]  # without a row, without a value
-    assert changed.attributes["colour"] is catalogue.attributes["colour"]
+    attributes = catalogue.with_columns(columns).attributes
+    assert attributes.matching({"stock": [2]}).tolist() == [False, True]
+    # An item without a row has no value any more.
+    assert attributes.matching({"stock": [7]}).tolist() == [False, False]
+    assert attributes["colour"] is catalogue.attributes["colour"]
 
 
 def test_dates_are_texts_as_in_a_run(catalogue: Catalogue, tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
-    days = [date(2026, 5, 1), None]
-    pl.DataFrame(
-        {"id": ["a", "b"], "day": days, "days": [days, [days[0]]]}
-    ).write_parquet(path)
+    day = date(2026, 5, 1)
+    rows = {"id": ["a", "b"], "day": [day, None], "days": [[day, None], [day]]}
+    pl.DataFrame(rows).write_parquet(path)
     columns, _ = read_columns(path, None).columns(catalogue)
-    assert columns == {
-        "day": ["2026-05-01", None],
-        "days": [["2026-05-01", None], ["2026-05-01"]],
-    }
+    text = "2026-05-01"
+    assert columns == {"day": [text, None], "days": [[text, None], [text]]}
 
 
-def test_a_file_that_is_likely_half_of_itself_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "items.csv"
-    path.write_text("id,stock\n" + "".join(f"i{n},1\n" for n in range(100)))
-    whole = read_columns(path, None)
-    text = path.read_text()
-    for half, reason in (
-        (text[:-1], "the middle of a line"),
-        (text[: text.index("i49")], "fewer than half of the 100"),
+def test_a_file_that_is_likely_half_of_itself_is_refused(path: Path) -> None:
+    text = "id,stock\n" + "".join(f"i{n},1\n" for n in range(100))
+    path.write_text(text)
+    complete = read_columns(path, None)
+    for half, keyword in (
+        (text[:-1], "middle of a line"),
+        (text[: text.index("i49")], "half of the 100"),
     ):
         path.write_text(half)
-        with pytest.raises(InputError, match=reason):
-            read_columns(path, whole)
+        with pytest.raises(InputError, match=keyword):
+            read_columns(path, complete)
     path.write_text(text[: text.index("i60")])
-    assert len(read_columns(path, whole).file.rows) == 60
-    path.write_text(
-        "id,stock\na,1"
-    )  # a first file may end like this, and later ones too
+    assert len(read_columns(path, complete).file.rows) == 60
+    # A first file may end in the middle of a line, and later ones too.
+    path.write_text("id,stock\na,1")
     assert not read_columns(path, read_columns(path, None)).ends_with_line
 
 
 def test_a_request_has_the_columns_of_one_moment_and_no_kept_result_of_another(
     catalogue: Catalogue,
 ) -> None:
-    wanted = {"stock": {"min": 8}}
-    boost = {"stock": {"8": 2.0}}
-    before = Plan(catalogue, None, filter=wanted, boost=boost, fields=["stock"])
+    def plan(catalogue: Catalogue) -> Plan:
+        boost = {"stock": {"8": 2.0}}
+        rule = {"stock": {"min": 8}}
+        return Plan(catalogue, None, filter=rule, boost=boost, fields=["stock"])
+
+    def candidates(plan: Plan) -> Any:
+        return plan.candidates.few.tolist()  # type: ignore[union-attr]
+
+    before = plan(catalogue)
     changed = catalogue.with_rules(None, ["nothing"]).with_columns({"stock": [9, 1]})
-    after = Plan(changed, None, filter=wanted, boost=boost, fields=["stock"])
-    assert [plan.candidates.few.tolist() for plan in (before, after)] == [[1], [0]]
-    assert [plan.fields for plan in (before, after)] == [
-        {"stock": [7, 8]},
-        {"stock": [9, 1]},
-    ]
-    assert [len(plan.by_factor) for plan in (before, after)] == [2, 1]
-    assert Plan(
-        changed.with_columns({}), None, filter=wanted
-    ).candidates.few.tolist() == [1]  # type: ignore[union-attr]
+    after = plan(changed)
+    assert (candidates(before), candidates(after)) == ([1], [0])
+    assert (before.fields, after.fields) == ({"stock": [7, 8]}, {"stock": [9, 1]})
+    assert (len(before.by_factor), len(after.by_factor)) == (2, 1)
+    assert candidates(plan(changed.with_columns({}))) == [1]

@@ -8,6 +8,7 @@ import shutil
 import weakref
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,19 +27,24 @@ from posrec.server.content.reload import (
 from posrec.server.metrics import Metrics
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
-from tests.helpers import slowly, update_checksums
+from tests.helpers import items_of, slowly, update_checksums
 from tests.recommend.export.test_opening import USELESS
-from tests.server.server_process import Answer, Server, serving, until
+from tests.server.asgi import in_process
+from tests.server.asking import Asker
+from tests.server.server_process import serving, until
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("granian")
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def started(run: Path, folder: Path) -> RunReloader:
     settings = ServerSettings((str(run),))
-    reloader = RunReloader(
-        run, "run", settings, Metrics(folder, ["run"]), ShopFiles(settings)
-    )
+    metrics = Metrics(folder, ["run"])
+    reloader = RunReloader(run, "run", settings, metrics, ShopFiles(settings))
     reloader.replace_current()
     return reloader
 
@@ -66,13 +72,13 @@ def test_a_run_with_a_damaged_export_is_refused_and_the_one_before_stays(
     assert reloader.current is not before
 
 
+@pytest.mark.usefixtures("frequent_polls")
 def test_a_run_that_could_not_be_loaded_for_lack_of_files_is_tried_again(
     trained: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(module, "POLL", 0.01)
     monkeypatch.setattr(module, "RETRY", 0.01)
     attempts = iter(range(1, 4))
     load = RunReloader.load
@@ -94,9 +100,8 @@ def test_a_run_that_could_not_be_loaded_for_lack_of_files_is_tried_again(
 
     asyncio.run(asyncio.wait_for(watch(), 120))
     assert reloader.current is not None
-    assert [record.levelname for record in caplog.records].count(
-        "ERROR"
-    ) == 1  # the second attempt says nothing new
+    levels = [record.levelname for record in caplog.records]
+    assert levels.count("ERROR") == 1  # the second attempt says nothing new
 
 
 def test_an_import_that_failed_half_way_is_noticed(
@@ -125,16 +130,14 @@ def test_a_replaced_run_is_freed_without_the_garbage_collector(
     assert reloader.current is not None
     recommender = reloader.current.recommender
     recommender.recommend(["i3"])
-    first = [
-        weakref.ref(one)
-        for one in (recommender, recommender.run.model, recommender.ranker)
-    ]
-    del recommender
+    objects = (recommender, recommender.run.model, recommender.ranker)
+    references = [weakref.ref(loaded) for loaded in objects]
+    del recommender, objects
     gc.collect()
     gc.disable()
     try:
         reloader.replace_current()
-        assert [one() for one in first] == [None] * 3
+        assert [reference() for reference in references] == [None] * 3
     finally:
         gc.enable()
 
@@ -153,109 +156,103 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     assert search.rounded.session.get_session_options().intra_op_num_threads == threads
 
 
-def items(answer: Answer) -> list[str]:
-    return [recommended["item"] for recommended in answer.json()["items"]]
+def best(server: Asker) -> list[str]:
+    return server.recommend("i3", "i4", k=5).items
 
 
-def refusals(server: Server) -> list[str]:
-    return [
-        line["reason"]
-        for line in list(server.log)
-        if "can't be served" in line.get("message", "")
-    ]
+def all_items(server: Asker) -> set[str]:
+    return set(server.recommend("i3", k=100).items)
 
 
-def best(server: Server) -> list[str]:
-    return items(server.recommend("i3", "i4", k=5))
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained, tmp_path / "run"))
+def best_in_python(run: Path) -> list[str]:
+    return items_of(Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5))
 
 
 @pytest.fixture
 def renumbered(run: Path, tmp_path: Path) -> Path:
-    """The same run with its items in another order: its weights with the vocabulary of `run` name
-    wrong items."""
+    """The same run with its items in another order.
+
+    Its weights with the vocabulary of `run` would name wrong items.
+    """
     import torch
 
     from posrec.runs.run import save_run
 
     opened = load_run(run)
     order = torch.arange(30).flip(0)
-    opened.vocabulary.__init__([opened.vocabulary.ids[i] for i in order.tolist()], {})  # type: ignore[misc]
+    ids = [opened.vocabulary.ids[row] for row in order.tolist()]
+    opened.vocabulary.__init__(ids, {})  # type: ignore[misc]
+    model: Any = opened.model
     with torch.no_grad():
-        table = opened.model.embedding.vectors()
+        table = model.embedding.vectors()
         table.copy_(table[order])
     save_run(opened, tmp_path / "renumbered")
     return tmp_path / "renumbered"
 
 
+@pytest.mark.usefixtures("frequent_polls")
 def test_a_run_overwritten_in_place_never_gives_an_answer_of_two_runs(
     run: Path, renumbered: Path
 ) -> None:
-    right = [
-        one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)
-    ]
-    assert right == [
-        one.item
-        for one in Recommender(load_run(renumbered), "cpu").recommend(["i3", "i4"], 5)
-    ]
-    with serving(run) as server:
-        for place, path in enumerate(sorted(renumbered.iterdir()), start=1):
-            (run / path.name).write_bytes(path.read_bytes())
-            if place == 3:  # the same answers as long as the copy is not complete
-                until(
-                    lambda: any(
-                        "does not match checksums.json" in reason
-                        for reason in refusals(server)
-                    )
-                )
-            assert best(server) == right
-        for name in {path.name for path in run.iterdir()} - {
-            path.name for path in renumbered.iterdir()
-        }:
-            (run / name).unlink()
+    expected = best_in_python(run)
+    assert best_in_python(renumbered) == expected
+    new_files = sorted(renumbered.iterdir())
+
+    def is_incomplete() -> bool:
+        return any("checksums.json" in reason for reason in server.refusals())
+
+    with in_process(run) as server:
+        for copied, file in enumerate(new_files, start=1):
+            (run / file.name).write_bytes(file.read_bytes())
+            if copied == 3:
+                until(is_incomplete)
+            assert best(server) == expected
+        for file in run.iterdir():
+            if not (renumbered / file.name).exists():
+                file.unlink()
         until(lambda: server.metric("posrec_reloads_total") >= 1)
-        assert best(server) == right
+        assert best(server) == expected
 
 
+@pytest.mark.usefixtures("frequent_polls")
 def test_a_link_to_another_run_is_followed(
     run: Path, counted: Path, tmp_path: Path
 ) -> None:
     current = tmp_path / "current"
     current.symlink_to(run)
-    with serving(current) as server:
-        assert server.ask("GET", "/v1/run").json()["model"] == "posrec"
+    with in_process(current) as server:
+        assert server.get("/v1/run").json()["model"] == "posrec"
         (tmp_path / "next").symlink_to(counted)
         (tmp_path / "next").rename(current)
-        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
-        assert refusals(server) == []
+        until(lambda: server.get("/v1/run").json()["model"] == "pop")
+        assert server.refusals() == []
 
 
+@pytest.mark.usefixtures("frequent_polls")
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of its weights
 def test_a_useless_run_is_refused_and_the_old_one_stays(
     run: Path, trained: Path
 ) -> None:
-    with serving(run) as server:
+    with in_process(run) as server:
         before = best(server)
         os.truncate(run / "model.safetensors", 0)
-        until(lambda: refusals(server))
+        until(server.refusals)
         assert best(server) == before
         assert server.metric("posrec_failed_reloads_total") >= 1
         for damage, reason in USELESS.values():
-            refused = len(refusals(server))
+            earlier = len(server.refusals())
+
+            def is_refused(reason: str = reason, earlier: int = earlier) -> bool:
+                return any(reason in refusal for refusal in server.refusals()[earlier:])
+
             shutil.copytree(trained, run, dirs_exist_ok=True)
             damage(run)
             update_checksums(run)
-            until(
-                lambda reason=reason, refused=refused: any(
-                    reason in one for one in refusals(server)[refused:]
-                )
-            )
+            until(is_refused)
             assert best(server) == before
 
 
+@pytest.mark.usefixtures("frequent_polls")
 @pytest.mark.parametrize(
     "name", ["config.json", "popularity.npy", slowly("metrics.json")]
 )
@@ -264,12 +261,12 @@ def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(
 ) -> None:
     good = (run / name).read_bytes()
     (run / name).write_bytes(b"damaged")
-    with serving(run) as server:
-        answer = server.ask("GET", "/readyz")
+    with in_process(run) as server:
+        answer = server.get("/readyz")
         assert answer.status == 503
         assert str(run) not in answer.body.decode()
         (run / name).write_bytes(good)
-        until(lambda: server.ask("GET", "/readyz").status == 200)
+        until(lambda: server.get("/readyz").status == 200)
 
 
 def test_rule_files_are_read_again_and_stay_with_a_new_run(
@@ -280,44 +277,42 @@ def test_rule_files_are_read_again_and_stay_with_a_new_run(
     deny.write_text("i5\n\nnonsense\n")
     allow.write_text("".join(f"i{n}\n" for n in range(20)))
     with serving(run, "--deny-file", deny, "--allow-file", allow) as server:
-        allowed = {f"i{n}" for n in range(20)}
-        assert {*items(server.recommend("i3", k=100))} == allowed - {"i5"}
-        assert {*items(server.recommend(k=100, pin=["i5", "i25"]))} == allowed - {"i5"}
-        assert "i5" not in items(server.ask("GET", "/v1/similar/i3?k=100"))
+        allowed = {f"i{n}" for n in range(20) if n != 5}
+        assert all_items(server) == allowed
+        pinned = server.recommend(k=100, pin=["i5", "i25"])
+        assert set(pinned.items) == allowed
+        assert "i5" not in server.get("/v1/similar/i3?k=100").items
         deny.write_text("".join(f"i{n}\n" for n in range(10)))
-        until(lambda: len(items(server.recommend("i3", k=100))) == 10)
+        until(lambda: len(all_items(server)) == 10)
         allow.unlink()  # it can't be read: what was read before stays
-        until(
-            lambda: any(
-                "could not be read again" in line["message"] for line in server.log
-            )
-        )
-        assert len(items(server.recommend("i3", k=100))) == 10
+        failure = f"{allow} could not be read again; what was read before stays"
+        until(lambda: server.logged(failure))
+        assert len(all_items(server)) == 10
         allow.write_text("i15\n")
-        until(lambda: items(server.recommend("i3", k=100)) == ["i15"])
+        until(lambda: all_items(server) == {"i15"})
         run.rename(tmp_path / "aside")
         shutil.copytree(counted, run)
-        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
-        assert items(server.recommend("i3", k=100)) == ["i15"]
+        until(lambda: server.get("/v1/run").json()["model"] == "pop")
+        assert all_items(server) == {"i15"}
 
 
+@pytest.mark.usefixtures("frequent_polls")
 def test_ids_of_a_rule_file_that_the_run_does_not_know_are_logged(
     run: Path, tmp_path: Path
 ) -> None:
     deny = tmp_path / "deny.txt"
     deny.write_bytes(b'\xef\xbb\xbfi5\r\n"i6"\r\n')
-    with serving(run, "--deny-file", deny) as server:
-        assert {"i5", "i6"} & {*items(server.recommend("i3", k=100))} == {"i6"}
-        assert [
-            line["level"]
-            for line in server.log
-            if "does not know 1 of 2 ids" in line["message"]
-        ] == ["warning"]
+
+    def has_zero_bytes() -> bool:
+        return any("zero bytes" in line.get("reason", "") for line in server.log)
+
+    with in_process(run, deny_file=str(deny)) as server:
+        assert {"i5", "i6"} & all_items(server) == {"i6"}
+        (note,) = [line for line in server.log if "1 of 2 ids" in line["message"]]
+        assert note["level"] == "warning"
         deny.write_bytes("i7\n".encode("utf-16-le"))  # the rules before stay
-        until(
-            lambda: any("zero bytes" in line.get("reason", "") for line in server.log)
-        )
-        assert "i5" not in items(server.recommend("i3", k=100))
+        until(has_zero_bytes)
+        assert "i5" not in all_items(server)
 
 
 def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
@@ -327,19 +322,16 @@ def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
     assert file_stamp(tmp_path / "deny.txt") != before
 
 
+@pytest.mark.usefixtures("frequent_polls")
 def test_an_export_that_is_added_takes_over(
     run: Path, trained_with_export: Path
 ) -> None:
-    expected = [
-        one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)
-    ]
-    with serving(run, onnx=True) as server:
-        assert [line["by"] for line in server.said("serving")] == ["torch"]
+    with in_process(run, onnx=True) as server:
+        assert [line["by"] for line in server.logged("serving")] == ["torch"]
         with changing(run, *EXPORT):
             for name in (NETWORK, ITEMS):
                 shutil.copy(trained_with_export / name, run / name)
-        until(lambda: server.said("serving")[-1]["by"] == "onnx")
-        assert best(server) == expected
-        assert [f"posrec export {run}" in line["message"] for line in server.log].count(
-            True
-        ) == 1
+        until(lambda: server.logged("serving")[-1]["by"] == "onnx")
+        assert best(server) == best_in_python(run)
+        advice = f"posrec export {run}"
+        assert sum(advice in line["message"] for line in server.log) == 1

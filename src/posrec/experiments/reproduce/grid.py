@@ -122,9 +122,9 @@ SENSITIVITY = Experiment(
 FIGURES = Experiment(
     "figures",
     "What encodings look like",
-    "Section 5.5: fixed encodings, and the tables that PosRec learned (seed 0). The paper says "
-    "of learned ones that LPE tells positions from the first click alone, most of all the "
-    "earliest, and LDPE those from both ends, from the last click more clearly.",
+    "Section 5.5: fixed encodings, and the tables that PosRec learned (seed 0).\n"
+    "The paper says of learned ones that LPE tells positions from the first click alone, "
+    "most of all the earliest, and LDPE those from both ends, from the last click more clearly.",
     (
         TableRow("LPE", "posrec", {"encoding": "lpe"}),
         TableRow("LDPE", "posrec", {"encoding": "ldpe"}),

@@ -1,2 +1,1 @@
-"""Item vectors and what belongs to items: the table, co-clicks, attributes, trends, the session's
-own items."""
+"""Item vectors, and what belongs to items: co-clicks, attributes, trends, a session's own items."""

@@ -22,8 +22,7 @@ def co_clicks(
     before: float = 1.0,
     recency: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs of different items that were clicked at most `window` apart in a session, and their
-    counts.
+    """The pairs of different items clicked at most `window` apart in a session, and their counts.
 
         C_ji = sum over clicks on j and i in the same session of
                direction(distance) / |distance| * exp(-recency * age of the session)
@@ -31,29 +30,24 @@ def co_clicks(
     A click on i after j has direction 1, one before j has `before`. The age of a session is the
     share of sessions that began after it.
 
-    Args:
-        items: [N] clicks, items 1..number; session s is `items[offsets[s] : offsets[s + 1]]`.
-        offsets: [S + 1] where each session begins, oldest first.
+    `items [N]` are clicks on items 1..number, of which session s, the oldest first, has
+    `items[offsets[s] : offsets[s + 1]]`. Returns j [E], i [E] and C_ji [E] in double precision,
+    sorted by j, and for each j by the latest click on i, the newest first.
 
-    Returns:
-        j [E], i [E] and C_ji [E] in double precision, sorted by j. Pairs of a j are in the order of their latest
-        clicks, the newest first, so that of equal counts the newest come first.
-
-    >>> item, other, count = co_clicks(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), 3, window=2, before=0.5)
+    >>> clicks = torch.tensor([1, 2, 3])
+    >>> item, other, count = co_clicks(clicks, torch.tensor([0, 3]), 3, window=2, before=0.5)
     >>> item.tolist(), other.tolist(), count.tolist()
     ([1, 1, 2, 2, 3, 3], [3, 2, 3, 1, 2, 1], [0.5, 1.0, 1.0, 0.5, 0.5, 0.25])
     """
     lengths = offsets.diff()
     items = items[offsets[0] : offsets[-1]].long()
+    click = torch.arange(len(items), device=items.device)
     sessions = len(lengths)
-    session = torch.repeat_interleave(
-        torch.arange(sessions, device=items.device), lengths
-    )  # [N]
+    session = torch.repeat_interleave(lengths)  # [N] the number of each click's session
     weight = torch.exp(-recency * (sessions - 1 - session).double() / sessions)
     pairs = [items[:0]]
     weights = [weight[:0]]
-    places = [items[:0]]
-    click = torch.arange(len(items), device=items.device)
+    clicks = [items[:0]]  # on i
     for distance in range(1, min(window, int(lengths.max()) - 1) + 1):
         earlier = items[:-distance]
         later = items[distance:]
@@ -63,15 +57,11 @@ def co_clicks(
         near = weight[:-distance][together] / distance
         pairs += [earlier * (number + 1) + later, later * (number + 1) + earlier]
         weights += [near, before * near]
-        places += [
-            click[distance:][together],
-            click[:-distance][together],
-        ]  # of i; so no two of a j are equal
+        clicks += [click[distance:][together], click[:-distance][together]]
     pair, entry = torch.unique(torch.cat(pairs), return_inverse=True)
-    count = torch.zeros(len(pair), dtype=torch.double, device=items.device).index_add_(
-        0, entry, torch.cat(weights)
-    )
-    newest = torch.zeros_like(pair).scatter_reduce_(0, entry, torch.cat(places), "amax")
+    count = torch.zeros(len(pair), dtype=torch.double, device=items.device)
+    count.index_add_(0, entry, torch.cat(weights))
+    newest = torch.zeros_like(pair).scatter_reduce_(0, entry, torch.cat(clicks), "amax")
     order = newest.sort(descending=True, stable=True).indices
     order = order[(pair[order] // (number + 1)).sort(stable=True).indices]
     return pair[order] // (number + 1), pair[order] % (number + 1), count[order]
@@ -81,11 +71,8 @@ class CoClickGraph(nn.Module):
     """The graph of co-clicked items, over which item vectors are smoothed: X = E + w A E.
 
     Row i of A has the `neighbours` items most often clicked near item i, weighted by their counts;
-    it sums to one. An item without neighbours keeps its own vector. Before `count` the graph has no
-    edges, and X = E.
-
-    The graph is not saved with the weights: a run holds X, which is all that is needed to
-    recommend."""
+    it sums to one. An item without neighbours keeps its vector, as all do before `count`. A run
+    holds X and not the graph."""
 
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
@@ -115,31 +102,22 @@ class CoClickGraph(nn.Module):
         """X = E + w A E, for E [rows, d]."""
         return self.edges.times(table, self.smooth) if self.has_edges else table
 
-    def smooth(
-        self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor
-    ) -> Tensor:
-        """E + w A E, where A is given by its lists."""
+    def smooth(self, table: Tensor, *lists: Tensor) -> Tensor:
+        """E + w A E, for the lists of A."""
         if kernels.supports(table):
-            smoothed: Tensor = kernels.smooth(
-                table, self.weight, offsets, columns, values
-            )
+            smoothed: Tensor = kernels.smooth(table, self.weight, *lists)
             return smoothed
-        return torch.add(
-            table, sums_of_rows(table, offsets, columns, values), alpha=self.weight
-        )
+        return torch.add(table, sums_of_rows(table, *lists), alpha=self.weight)
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
         """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error
-        by w or less.
-
-        From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an
-        item and its neighbours have the same vector."""
+        by w or less. From a weight of 1 on that need not converge. Then E = X / (1 + w), which is
+        exact if an item and its neighbours have the same vector."""
         if not self.has_edges:
             return smoothed
         table = smoothed / (1 + self.weight)
         if abs(self.weight) < 1:
-            for _ in range(
-                math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))
-            ):
+            rounds = math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))
+            for _ in range(rounds):
                 table = table + smoothed - self.smoothed(table)
         return table

@@ -1,8 +1,7 @@
-"""The item vectors X, used twice by a model: as inputs for the clicks, and as outputs for the
-scores.
+"""The item vectors X, used twice by a model: as inputs for the clicks, and for the scores.
 
 Row i is item i + 1. The number of rows is rounded up to a multiple of eight, because products of
-odd sizes are slow on GPUs; code that reads the whole table ignores the rows after the last item."""
+odd sizes are slow on GPUs; the rows after the last item are ignored."""
 
 import math
 from typing import Any
@@ -16,7 +15,7 @@ ROW_MULTIPLE = 8
 
 
 def padded_rows(items: int) -> int:
-    """The number of rows of a table of so many items."""
+    """The number of rows of a table of `items` items."""
     return -(-items // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
@@ -25,15 +24,15 @@ def look_up_and_table(
 ) -> tuple[Tensor, Tensor]:
     """The vectors of `items` in a table of items 1..number, zeros for other items, and the table;
     both uses add to one gradient."""
-    known = (items >= 1) & (items <= number)
+    is_item = (items >= 1) & (items <= number)
     index = (items - 1).clamp(0, number - 1)
     rows, table = LookUp.apply(table, table, index)  # type: ignore[no-untyped-call]
-    return torch.where(known[..., None], rows, 0), table
+    return torch.where(is_item[..., None], rows, 0), table
 
 
 class LookUp(torch.autograd.Function):
-    """table [n, d] and row numbers -> their rows, and the table. The table is given twice, once for
-    each use."""
+    """table [n, d] and row numbers -> their rows, and the table. The table is an argument twice,
+    once for each use."""
 
     @staticmethod
     def forward(
@@ -45,38 +44,30 @@ class LookUp(torch.autograd.Function):
         return table[index], table.view_as(table)
 
     @staticmethod
-    def backward(
-        ctx: Any, *gradients: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None, None]:
-        """The gradients of both uses; autograd adds them.
-
-        In this order, sparse and then dense, autograd adds them in place where nothing else refers
-        to the dense one; a copy of a large table takes longer than the rest of this gradient, and
-        as much memory as the table."""
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The gradients of both uses, which autograd adds: in this order, sparse and then dense, in
+        place if nothing else refers to the dense one. A copy of a large table would take longer
+        than the rest."""
         index = ctx.saved_tensors[0].flatten()
         grad_rows, grad_table = gradients
         if grad_rows is None:
             return None, grad_table, None
         grad_rows = grad_rows.flatten(0, -2)
         if grad_table is None:
-            return (
-                grad_rows.new_zeros(ctx.shape).index_add_(0, index, grad_rows),
-                None,
-                None,
-            )
+            grad_table = grad_rows.new_zeros(ctx.shape)
+            return grad_table.index_add_(0, index, grad_rows), None, None
         if not is_eager_on_cpu(grad_rows):
-            return (
-                None,
-                grad_table.index_add(0, index, grad_rows),
-                None,
-            )  # compiled code decides what is done in place
-        # torch warns unless it is told not to check them.
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-            return (
-                torch.sparse_coo_tensor(index[None], grad_rows, ctx.shape),
-                grad_table,
-                None,
-            )
+            # Compiled code decides what is done in place.
+            return None, grad_table.index_add(0, index, grad_rows), None
+        sparse = torch.sparse_coo_tensor(
+            index[None], grad_rows, ctx.shape, check_invariants=False
+        )
+        return sparse, grad_table, None
+
+
+def random_table(rows: int, d: int) -> nn.Parameter:
+    bound = 1 / math.sqrt(d)
+    return nn.Parameter(torch.empty(rows, d).uniform_(-bound, bound))
 
 
 class ItemTable(nn.Module):
@@ -85,17 +76,13 @@ class ItemTable(nn.Module):
     def __init__(self, items: int, d: int) -> None:
         super().__init__()
         self.items = items
-        bound = 1 / math.sqrt(d)
-        self.weight = nn.Parameter(
-            torch.empty(padded_rows(items), d).uniform_(-bound, bound)
-        )
+        self.weight = random_table(padded_rows(items), d)
 
     def look_up(self, items: Tensor) -> Tensor:
         """[...] item numbers -> [..., d]."""
         return self.look_up_and_table(items)[0]
 
     def look_up_and_table(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """The vectors of `items`, and the table."""
         return look_up_and_table(self.weight, items, self.items)
 
     def vectors(self) -> Tensor:

@@ -1,8 +1,8 @@
 """SparseMatrix: a sparse matrix A for products with a table of vectors, and its transpose for their
 gradients.
 
-Both are lists: row i has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`. So
-a product and its gradient are sums of rows, without additions into shared rows."""
+Row i has the entries offsets[i] .. offsets[i + 1] - 1 of the lists `columns` and `values`, so a
+product and its gradient are sums of rows, without additions into shared rows."""
 
 import math
 from collections.abc import Callable
@@ -14,16 +14,13 @@ from torch.nn import functional
 
 from posrec.nn.counting import offsets_of
 
-SIZES = (
-    8  # how many different lengths the lists of a matrix may have if they are padded
-)
-Multiply = Callable[
-    [Tensor, Tensor, Tensor, Tensor], Tensor
-]  # table, offsets, columns, values -> product
+SIZES = 8  # how many different lengths the padded lists of a matrix may have
+# table, offsets, columns, values -> product
+Multiply = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class SparseMatrix(nn.Module):
-    """It has no entries before `fill`, and none in a run: they are not saved with the weights."""
+    """It has entries after `fill`; they are not saved with the weights."""
 
     offsets: Tensor
     columns: Tensor
@@ -38,9 +35,17 @@ class SparseMatrix(nn.Module):
         for prefix in ("", "transposed_"):
             self.set_lists(prefix, nothing.clone(), nothing.clone(), torch.empty(0))
 
-    def set_lists(self, prefix: str, *lists: Tensor) -> None:
-        for name, part in zip(("offsets", "columns", "values"), lists, strict=True):
-            self.register_buffer(prefix + name, part, persistent=False)
+    def set_lists(
+        self, prefix: str, offsets: Tensor, columns: Tensor, values: Tensor
+    ) -> None:
+        self.register_buffer(f"{prefix}offsets", offsets, persistent=False)
+        self.register_buffer(f"{prefix}columns", columns, persistent=False)
+        self.register_buffer(f"{prefix}values", values, persistent=False)
+
+    @property
+    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The lists of the transpose."""
+        return self.transposed_offsets, self.transposed_columns, self.transposed_values
 
     def fill(
         self,
@@ -52,9 +57,9 @@ class SparseMatrix(nn.Module):
     ) -> None:
         """Set the entries of A: rows, columns and values, [E] each.
 
-        With `most`, the largest number of entries that there could be, the lists have unused places
-        at their ends: a training step on a GPU is compiled for the sizes of its tensors, and the
-        training on all sessions, after one on most of them, should find the same sizes."""
+        With `most`, the largest number of entries that there could be, the lists are padded: a step
+        on a GPU is compiled for the sizes of its tensors, and the training on all sessions, after
+        one on most of them, should find the same sizes."""
         device = self.values.device
         unused = 0 if most is None else -len(value) % math.ceil(most / SIZES)
         for prefix, outer, inner, size in (
@@ -62,24 +67,18 @@ class SparseMatrix(nn.Module):
             ("transposed_", column, row, shape[1]),
         ):
             outer, order = outer.sort(stable=True)
-            lists = (
-                functional.pad(part[order], (0, unused)).to(device)
-                for part in (inner, value)
-            )
-            self.set_lists(prefix, offsets_of(outer, size).to(device), *lists)
+            offsets = offsets_of(outer, size).to(device)
+            columns = functional.pad(inner[order], (0, unused)).to(device)
+            values = functional.pad(value[order], (0, unused)).to(device)
+            self.set_lists(prefix, offsets, columns, values)
 
     def times(self, table: Tensor, multiply: Multiply | None = None) -> Tensor:
         """A T for T [columns, d]; or what `multiply` makes of a table and the lists, of A and then
         of its transpose."""
-        forward = (self.offsets, self.columns, self.values)
-        backward = (
-            self.transposed_offsets,
-            self.transposed_columns,
-            self.transposed_values,
+        lists = (self.offsets, self.columns, self.values, *self.transposed)
+        product: Tensor = SparseProduct.apply(  # type: ignore[no-untyped-call]
+            table, multiply or sums_of_rows, *lists
         )
-        product: Tensor = SparseProduct.apply(
-            table, multiply or sums_of_rows, *forward, *backward
-        )  # type: ignore[no-untyped-call]
         return product
 
 

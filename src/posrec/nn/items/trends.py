@@ -1,14 +1,5 @@
 """Trends: how much an item is clicked at a moment of the log, as columns of session and item
-vectors.
-
-The log of N training clicks is cut into 15 equal parts. With the clicks on item i before part b
-begins, each faded by its age (the whole log is 1 long), and three learned weights a:
-
-    C_i(b, tau) = sum over clicks p < b N / 15 on item i of exp((p / N - b / 15) / tau)      tau = 0.03, 0.2, infinite
-    trend_i(b)  = sum over tau of a_tau log(1 + C_i(b, tau))
-
-A training sample of part b is scored with trend_i(b), so it knows no later click; a served session
-with trend_i(15)."""
+vectors."""
 
 import math
 
@@ -16,16 +7,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-PARTS = 15
-COLUMNS = PARTS + 1  # the last one is after the whole log
+PERIODS = 15
+COLUMNS = PERIODS + 1  # the last one is after the whole log
 FADING = (0.03, 0.2, float("inf"))
 
 
+# The log of N training clicks is cut into 15 equal periods. With the clicks on item i before period
+# b begins, each faded by its age (the whole log is 1 long), and three learned weights a:
+#
+#     C_i(b, tau) = sum over clicks p < b N / 15 on item i of exp((p / N - b / 15) / tau)
+#     trend_i(b)  = sum over tau of a_tau log(1 + C_i(b, tau))
+#
+# A training sample of period b is scored with trend_i(b), a served session with trend_i(15).
 class Trends(nn.Module):
-    """The trends of the items of a table with so many rows."""
-
     counts: Tensor  # [rows, COLUMNS, 3] log(1 + C); empty before `count`, and not saved
-    now: Tensor  # [rows] the trend after the whole log, in a run that was opened: all that recommending needs
+    now: Tensor  # [rows] the trend after the whole log, in a run that was opened
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -41,38 +37,35 @@ class Trends(nn.Module):
         counts = torch.zeros(
             rows, COLUMNS, len(FADING), dtype=torch.double, device=items.device
         )
-        for part in range(1, COLUMNS):
-            start, end = (-(-number * clicks // PARTS) for number in (part - 1, part))
+        end = 0
+        for period in range(1, COLUMNS):
+            start = end
+            end = -(-period * clicks // PERIODS)
             for column, tau in enumerate(FADING):
-                faded = torch.exp((age[start:end] - part / PARTS) / tau)
+                faded = torch.exp((age[start:end] - period / PERIODS) / tau)
                 added = torch.bincount(items[start:end], faded, minlength=rows)
-                counts[:, part, column] = (
-                    counts[:, part - 1, column] * math.exp(-1 / PARTS / tau) + added
-                )
+                before = counts[:, period - 1, column] * math.exp(-1 / PERIODS / tau)
+                counts[:, period, column] = before + added
         self.counts = counts.log1p().float().to(self.now.device)
 
-    def by_part(self, rows: Tensor | None = None) -> Tensor:
-        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given."""
+    def by_period(self, rows: Tensor | None = None) -> Tensor:
+        """trend_i(b), [rows, COLUMNS]; of all rows, or of `rows` alone."""
         counts = self.counts if rows is None else self.counts[rows]
         return counts.to(self.weights.dtype) @ self.weights
 
     def latest(self) -> Tensor:
         """trend_i after the whole log, [rows]."""
-        return (
-            self.now
-            if not len(self.counts)
-            else self.counts[:, -1].to(self.weights.dtype) @ self.weights
-        )
+        if not len(self.counts):
+            return self.now
+        return self.counts[:, -1].to(self.weights.dtype) @ self.weights
 
     def of_items(self, when: Tensor | None, rows: Tensor | None = None) -> Tensor:
-        """The columns of the item vectors, [rows, COLUMNS], for sessions of these moments (see
-        `of_sessions`).
+        """The columns of the item vectors, [rows, COLUMNS]; `when` as in `of_sessions`.
 
-        To recommend, the trend is spread evenly over all columns: values about as large as those of
-        the other columns lose the least when they are rounded to 8 bits
-        (recommend/rank/exact_search.py)."""
+        To recommend, the trend is spread evenly over all columns, since small values lose less when
+        they are rounded to 8 bits (recommend/rank/exact_search.py)."""
         if when is not None:
-            return self.by_part(rows)
+            return self.by_period(rows)
         latest = self.latest() if rows is None else self.latest()[rows]
         return (latest / COLUMNS)[:, None].repeat(1, COLUMNS)
 
@@ -81,5 +74,5 @@ class Trends(nn.Module):
         training sample, from 0 to 1; None to recommend."""
         if when is None:
             return like.new_ones(like.shape[0], COLUMNS)
-        part = (when * PARTS).floor().long().clamp(max=PARTS - 1)
-        return functional.one_hot(part, COLUMNS).to(like.dtype)
+        period = (when * PERIODS).floor().long().clamp(max=PERIODS - 1)
+        return functional.one_hot(period, COLUMNS).to(like.dtype)

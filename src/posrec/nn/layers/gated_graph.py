@@ -16,10 +16,8 @@ from posrec.nn.packing import Packing, constants
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
-    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7).
-
-    Anchors are added before a node's weights are divided by their sum, so those of its messages
-    still sum to one."""
+    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7). Anchors are
+    added before a node's weights are divided by their sum, so they still sum to one."""
     graph = batch.build_graph(with_distances=anchors)
     # row: the node that receives
     incoming = graph.edges.transpose(1, 2)
@@ -28,9 +26,8 @@ def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> Sessio
         incoming, outgoing = add_anchors(incoming, outgoing, graph, batch.lengths)
     weights = torch.stack([incoming, outgoing], dim=1)
     if normalize:
-        weights = weights / weights.sum(-1, keepdim=True).clamp(
-            min=1
-        )  # a row of zeros stays as it is
+        # A row of zeros stays as it is.
+        weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
     return replace(graph, weights=weights)
 
 
@@ -40,9 +37,8 @@ class GatedGraph(nn.Module):
 
     def __init__(self, d: int) -> None:
         super().__init__()
-        self.from_node = nn.Linear(
-            d, 5 * d
-        )  # W_in || W_out || the GRU's three gates, in one product
+        # W_in || W_out || the GRU's three gates, in one product
+        self.from_node = nn.Linear(d, 5 * d)
         self.from_message = nn.Linear(2 * d, 3 * d)
         self.d = d
 
@@ -55,8 +51,8 @@ class GatedGraph(nn.Module):
 
 
 def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
-    """Eq. (8): x [T, d], and the parts of the three gates that x and the message give, [T, 3d] each
-    -> x' [T, d]."""
+    """Eq. (8): x [T, d], and what x and the message add to the three gates, [T, 3d] each -> x'
+    [T, d]."""
     (d,) = constants(x.shape[1:])
     reset_m, update_m, new_m = torch.split(from_message, d, dim=-1)
     reset_x, update_x, new_x = torch.split(gates, d, dim=-1)
@@ -69,11 +65,13 @@ def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and
     incoming edges; weights [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
-    (both_directions,) = constants(sent.shape[1:])
-    senders = torch.split(
-        packing.to_slots(sent), both_directions // 2, dim=-1
-    )  # two of [B, L, d]
-    both = zip(weights.to(sent.dtype).unbind(1), senders, strict=True)
-    return torch.cat(
-        [packing.to_rows(of_edges @ slots) for of_edges, slots in both], dim=-1
-    )
+    (width,) = constants(sent.shape[1:])
+    along_incoming, along_outgoing = torch.split(
+        packing.to_slots(sent), width // 2, dim=-1
+    )  # [B, L, d] each
+    incoming, outgoing = weights.to(sent.dtype).unbind(1)
+    received = [
+        packing.to_rows(incoming @ along_incoming),
+        packing.to_rows(outgoing @ along_outgoing),
+    ]
+    return torch.cat(received, dim=-1)

@@ -23,9 +23,9 @@ class Recurrent(nn.Module):
         super().__init__()
         if layers < 1:
             raise ValueError(f"layers must be at least 1, not {layers}")
+        widths = [d, *[hidden] * (layers - 1)]
         self.layers = nn.ModuleList(
-            nn.GRU(d if layer == 0 else hidden, hidden, batch_first=True)
-            for layer in range(layers)
+            nn.GRU(width, hidden, batch_first=True) for width in widths
         )
         self.dropout = nn.Dropout(dropout)
 
@@ -36,7 +36,8 @@ class Recurrent(nn.Module):
         """The states of each layer, [B, L, hidden] each, bottom-up."""
         states: list[Tensor] = []
         for layer in self.layers:
-            states.append(layer(self.dropout(states[-1]) if states else x)[0])
+            inputs = self.dropout(states[-1]) if states else x
+            states.append(layer(inputs)[0])
         return states
 
     def last_step(self, x: Tensor, lengths: Tensor) -> Tensor:
@@ -49,5 +50,6 @@ class Recurrent(nn.Module):
             ]
         step = at_last_click(x, lengths)[:, None]  # [B, 1, d]
         for number, (layer, state) in enumerate(zip(self.layers, before, strict=True)):
-            step, _ = layer(step if number == 0 else self.dropout(step), state[None])
+            inputs = step if number == 0 else self.dropout(step)
+            step, _ = layer(inputs, state[None])
         return step[:, 0]

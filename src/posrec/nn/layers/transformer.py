@@ -17,27 +17,21 @@ from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, whose draws take longer on a CPU than the product of a layer's input with its
-    weights. Here one draw of 64 random bits decides for four numbers, by 16 bits each, so that `p`
-    is rounded to 1/65536."""
+    """nn.Dropout, whose draws take longer on a CPU than a layer's product. Here one draw of 64
+    random bits decides for four numbers, by 16 bits each, so that `p` is rounded to 1/65536."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not is_eager_on_cpu(x) or not self.training or self.p in (0, 1):
             return super().forward(x)
-        bits = (
-            torch.empty(-(-x.numel() // 4), dtype=torch.int64)
-            .random_(-(1 << 63), None)
-            .view(torch.int16)
-        )
-        kept = bits[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
+        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64)
+        bits = draws.random_(-(1 << 63), None).view(torch.int16)
+        stays = bits[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
+        return x * stays.to(x.dtype).mul_(1 / (1 - self.p))
 
 
 class TransformerLayer(nn.Module):
     """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
-
-    With `rows [R]` only these rows are computed after the attention, [R, d].
-    """
+    With `rows [R]` only these rows are computed after the attention, [R, d]."""
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -61,9 +55,8 @@ class TransformerLayer(nn.Module):
         bias: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        attended = self_attention(
-            self.queries_keys_values(x), self.heads, packing, bias, self.dropout
-        )
+        projected = self.queries_keys_values(x)
+        attended = self_attention(projected, self.heads, packing, bias, self.dropout)
         if rows is not None:
             x = x[rows]
             attended = attended[rows]
@@ -92,10 +85,7 @@ def apply_layers(
     layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any
 ) -> Tensor:
     """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only
-    these.
-
-    A readout reads one or two clicks of a session, and a layer's work is mostly that of the rows it
-    computes."""
+    these, since a readout reads one or two clicks of a session."""
     if not layers:
         return x[rows]
     for layer in layers[:-1]:
@@ -114,10 +104,12 @@ def self_attention(
 ) -> Tensor:
     """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention
     to later rows."""
-    if has_kernel(rows[:, : rows.shape[1] // 3], packing, bias, heads):
-        d = rows.shape[1] // 3
+    d = rows.shape[1] // 3
+    queries = rows[:, :d]
+    if has_kernel(queries, packing, bias, heads):
+        keys_values = rows[:, d:]
         return kernel_attention(
-            rows[:, :d], rows[:, d:], None, heads, packing, dropout, causal
+            queries, keys_values, None, heads, packing, dropout, causal
         )[0]
     queries, keys, values = split_heads(rows, heads, packing)
     weights = attention_weights(queries, keys, packing, bias, causal)
@@ -144,23 +136,14 @@ def kernel_attention(
     dropout: nn.Dropout | None,
     causal: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The kernel's attention and its weights (`kernels/attention.py`), where `has_kernel`."""
+    """The kernel's attention and its weights (`kernels/attention.py`), if `has_kernel`."""
     share = dropout.p if dropout is not None and dropout.training else 0.0
-    seed = (
-        torch.randint(1 << 31, (1,), device=queries.device)
-        if share
-        else packing.begins[:1]
-    )
+    seed = packing.begins[:1]  # any number, if nothing is dropped
+    if share:
+        seed = torch.randint(1 << 31, (1,), device=queries.device)
+    options = (heads, packing.longest, causal, share)
     attended, weights = kernels.attention(
-        queries,
-        keys_values,
-        near,
-        packing.begins,
-        seed,
-        heads,
-        packing.longest,
-        causal,
-        share,
+        queries, keys_values, near, packing.begins, seed, *options
     )
     return attended, weights
 
@@ -188,6 +171,6 @@ def attention_weights(
         logits = logits + bias
     unseen = ~packing.filled[:, None, None, :]
     if causal:
-        place = torch.arange(packing.longest, device=queries.device)
-        unseen = unseen | (place > place[:, None])
+        slot = torch.arange(packing.longest, device=queries.device)
+        unseen = unseen | (slot > slot[:, None])
     return logits.masked_fill(unseen, -math.inf).softmax(-1)

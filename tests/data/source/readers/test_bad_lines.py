@@ -152,7 +152,7 @@ def check_skipping(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", size)
         patch.setattr(clicks, "RECORDS_BYTES", 100)
-        options = {"bad_lines": "skip", "bad_lines_limit": 0.9}
+        options: dict[str, Any] = {"bad_lines": "skip", "bad_lines_limit": 0.9}
         data = prepared(log, out, format=format, **options)
     numbered = enumerate([*top, *lines], start=1)
     expected = [(number, line) for number, line in numbered if line in bad]
@@ -164,7 +164,7 @@ def check_skipping(
 
 
 def broken_log(path: Path, broken: int, sessions: int = 300) -> Path:
-    bad = [(f"s{number}", "i1", f"never {number}") for number in range(broken)]
+    bad: Any = [(f"s{number}", "i1", f"never {number}") for number in range(broken)]
     return write_log(path, [*small_shop(sessions), *bad])
 
 

@@ -18,7 +18,7 @@ from tests.helpers import RecordingProgress, rows, write_lines
 
 def read(
     path: Path,
-    lines: list[dict[str, Any]],
+    lines: list[Any],
     progress: RecordingProgress | None = None,
     **options: Any,
 ) -> ReadClicks:

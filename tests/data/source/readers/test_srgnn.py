@@ -3,6 +3,7 @@
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +32,7 @@ def test_sessions_come_back_from_every_form(
     assert read_pickle(written(path, sessions, protocol)) == sessions
     assert read_pickle(written(path, tuple(map(tuple, sessions)), protocol)) == sessions
     pairs = samples(sessions)
-    pair = ([prefix for prefix, _ in pairs], [target for _, target in pairs])
+    pair: Any = ([prefix for prefix, _ in pairs], [target for _, target in pairs])
     for form in (pair, list(pair), tuple(map(tuple, pair))):
         assert read_pickle(written(path, form, protocol)) == sessions
 

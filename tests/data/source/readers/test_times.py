@@ -1,6 +1,7 @@
 """Times as logs write them, against Python's own datetime."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import polars as pl
 import pytest
@@ -24,9 +25,9 @@ def milliseconds(moment: datetime) -> int:
 
 
 def read(
-    values: list[object], unit: str | None = None, dtype: object = None
+    values: list[Any], unit: str | None = None, dtype: Any = None
 ) -> list[int | None]:
-    column = pl.Series("time", values, dtype=dtype)  # type: ignore[arg-type]
+    column = pl.Series("time", values, dtype=dtype)
     return TimeReader(SilentProgress(), unit)(column).to_list()
 
 

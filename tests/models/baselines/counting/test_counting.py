@@ -2,6 +2,7 @@
 on disk."""
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -31,7 +32,7 @@ LOG = [[1, 2, 3], [3, 3, 4], [5, 1, 2, 6], [7, 8], [2, 1], [9, 1, 5]]
 each = pytest.mark.parametrize("name", COUNTING)
 
 
-def make(name: str, log: list[list[int]] = LOG):
+def make(name: str, log: list[list[int]] = LOG) -> Any:
     return fitted(MODELS[name].build, MODELS[name].config(), log)
 
 

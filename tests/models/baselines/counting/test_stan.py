@@ -21,7 +21,7 @@ PLAIN = STANConfig(lambda1=1.0, lambda2=0.5, lambda3=2.0)
 
 def slowly(log: list[list[int]], session: list[int], config: STANConfig) -> list[float]:
     backward = {item: session[::-1].index(item) for item in session}
-    similar = []
+    similar: list[tuple[float, list[int]]] = []
     for age, held in enumerate(reversed(log)):
         shared = set(held) & set(session)
         if shared and len(similar) < config.sample_size:

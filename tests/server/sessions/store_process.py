@@ -1,4 +1,4 @@
-"""The stores of sessions as tests see them: a real redis-server on a free port, and a SQLite file."""
+"""The stores of sessions as tests see them: a redis-server on a free port, and a SQLite file."""
 
 import json
 import shutil
@@ -16,22 +16,24 @@ from posrec.server.session_store import hashed, key
 from tests.server.server_process import until
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+# Of both stores: timeouts that a busy machine does not reach, instead of half a second.
+REDIS_TIMEOUTS = "socket_timeout=60&socket_connect_timeout=60&timeout=60"
+SQLITE_TIMEOUT = "timeout=60"
 
 
 class Store:
     def __init__(self, folder: Path) -> None:
+        import redis
+
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        import redis
-
         self.folder = folder
         self.errors = redis.RedisError
         self.client: Any = redis.Redis(port=self.port, decode_responses=True)
 
     def address(self, database: int = 0) -> str:
-        """With a timeout that a busy machine does not reach, instead of half a second."""
-        return f"redis://127.0.0.1:{self.port}/{database}?socket_timeout=60&socket_connect_timeout=60&timeout=60"
+        return f"redis://127.0.0.1:{self.port}/{database}?{REDIS_TIMEOUTS}"
 
     def stored(self, session: str) -> list[str]:
         clicks: list[str] = self.client.lrange(key(session), 0, -1)
@@ -48,18 +50,9 @@ class Store:
         until(lambda: not self.client.exists(key(session)))
 
     def start(self) -> None:
-        line = [
-            PROGRAM,
-            "--port",
-            self.port,
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            self.folder,
-        ]
-        self.process = subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL)
+        options = f"--port {self.port} --bind 127.0.0.1 --dir {self.folder} --save"
+        line = [str(PROGRAM), *options.split(), ""]  # saves nothing
+        self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
         until(self.answers)
 
     def answers(self) -> bool:
@@ -83,11 +76,11 @@ class Store:
 
 
 class SqliteFile:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "sessions.sqlite"
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def address(self) -> str:
-        return f"sqlite:{self.path}?timeout=60"
+        return f"sqlite:{self.path}?{SQLITE_TIMEOUT}"
 
     def execute(self, statement: str, *values: Any) -> list[Any]:
         connection = sqlite3.connect(self.path, timeout=60)
@@ -106,17 +99,13 @@ class SqliteFile:
         self.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", *row)
 
     def seconds_left(self, session: str) -> float:
-        ((expires,),) = self.execute(
-            "SELECT expires FROM sessions WHERE id = ?", hashed(session)
-        )
+        query = "SELECT expires FROM sessions WHERE id = ?"
+        ((expires,),) = self.execute(query, hashed(session))
         return float(expires) - time.time()
 
     def expire(self, session: str) -> None:
-        self.execute(
-            "UPDATE sessions SET expires = ? WHERE id = ?",
-            time.time() - 1,
-            hashed(session),
-        )
+        change = "UPDATE sessions SET expires = 1 WHERE id = ?"
+        self.execute(change, hashed(session))
 
     def stop(self) -> None:
         self.path.rename(self.path.with_name("aside"))

@@ -1,5 +1,5 @@
 """The run behind the answers in docs/http.md: six items of the demo shop, and weights that are
-computed, not drawn."""
+computed rather than drawn at random."""
 
 from pathlib import Path
 
@@ -27,14 +27,12 @@ def save_documented_run(folder: Path) -> Path:
     model = PosRec(len(ITEMS), PosRecConfig(d=8))
     with torch.no_grad():
         for parameter in model.parameters():
-            places = torch.arange(parameter.numel(), dtype=torch.float64)
-            parameter.copy_(0.3 * torch.sin(places + 1).reshape(parameter.shape))
+            numbers = torch.arange(1, parameter.numel() + 1, dtype=torch.float64)
+            parameter.copy_(0.3 * torch.sin(numbers).reshape(parameter.shape))
         kinds = sorted(set(categories))
         for row, category in enumerate(categories):
             model.embedding.weight[row, kinds.index(category)] += 2
     vocabulary = Vocabulary(list(ITEMS), {"title": titles, "category": categories})
-    save_run(
-        Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks)),
-        folder / "run",
-    )
+    run = Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks))
+    save_run(run, folder / "run")
     return folder / "run"

@@ -49,10 +49,11 @@ def nginx_before(folder: Path, servers: list[Server]) -> Iterator[Server]:
     options = ["-p", f"{folder}", "-c", f"{folder}/nginx.conf"]
     options += ["-e", f"{folder}/error.log"]
     process = subprocess.Popen(["nginx", *options], text=True)
-    listening = {"message": "listening", "url": f"http://127.0.0.1:{port}"}
+    nginx = Server(process)
+    nginx.log.append({"message": "listening", "url": f"http://127.0.0.1:{port}"})
     try:
         until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
-        yield Server(process, [listening])
+        yield nginx
     finally:
         process.terminate()
         process.wait(60)

@@ -1,11 +1,11 @@
-"""Builds the wheel and the source distribution, installs each into an empty environment and tries
-it (`make package`).
+"""Builds the wheel and the source distribution, and tries each in an empty environment.
 
     python .ci/package.py [--only wheel|sdist]
 
-It is run by a Python that has `build`. Everything is written to build/package: dist/ has the two
-files to publish, and wheel/ and sdist/ the environments. torch comes from wherever pip is
-configured to find it, in the version of constraints.txt."""
+`make package` runs it, by a Python that has `build`. Everything is written to build/package:
+dist/ has the two files to publish, and wheel/ and sdist/ the environments. torch comes from
+wherever pip is configured to find it, in the version of constraints.txt.
+"""
 
 import argparse
 import json
@@ -36,8 +36,7 @@ START_TIMEOUT = 120  # seconds until the server must answer
 
 
 def build() -> dict[str, Path]:
-    """The wheel and the source distribution; the wheel is built from the latter, as a user's pip
-    would."""
+    """The wheel and the source distribution, from which the wheel is built."""
     shutil.rmtree(OUT, ignore_errors=True)
     # setuptools keeps copies of the modules in build/lib, and would pack those that have been
     # deleted since.
@@ -63,9 +62,8 @@ def check_wheel(path: Path) -> None:
         for file in (source / "posrec").rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     )
-    report_difference(
-        path.name, packed, {file.relative_to(source).as_posix() for file in files}
-    )
+    expected = {file.relative_to(source).as_posix() for file in files}
+    report_difference(path.name, packed, expected)
 
 
 def check_sdist(path: Path) -> None:
@@ -78,7 +76,8 @@ def check_sdist(path: Path) -> None:
         }
     if not (ROOT / ".git").exists():
         print(
-            "This is not a git checkout: the files of the source distribution are not compared with those tracked."
+            "This is not a git checkout: "
+            "the files of the source distribution are not compared with those tracked."
         )
         return
     listed = subprocess.run(
@@ -92,31 +91,23 @@ def check_sdist(path: Path) -> None:
     report_difference(path.name, packed - written, set(listed.splitlines()))
 
 
-def report_difference(name: str, packed: set[str], wanted: set[str]) -> None:
-    lines = [f"  {file} is missing" for file in sorted(wanted - packed)]
-    lines += [f"  {file} does not belong there" for file in sorted(packed - wanted)]
+def report_difference(name: str, packed: set[str], expected: set[str]) -> None:
+    lines = [f"  {file} is missing" for file in sorted(expected - packed)]
+    lines += [f"  {file} does not belong there" for file in sorted(packed - expected)]
     if lines:
         raise SystemExit("\n".join([f"{name} has the wrong files:", *lines]))
     print(f"{name}: {len(packed)} files, as wanted.")
 
 
 def install(name: str, artifact: Path) -> Path:
-    """The folder of the commands of a new environment in which the artifact is installed, with its
-    server."""
+    """Install the artifact, with its server, in a new environment; the folder of its commands."""
     folder = OUT / name
     venv.create(folder, with_pip=True)
-    pip = [
-        folder / "bin" / "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-c",
-        ROOT / "constraints.txt",
-    ]
-    subprocess.run(
-        [*pip, f"posrec[serve] @ {artifact.as_uri()}"], check=True, env=ENVIRONMENT
-    )
-    return folder / "bin"
+    commands = folder / "bin"
+    line = [f"{commands}/pip", "install", "--quiet", "--disable-pip-version-check"]
+    line += ["-c", f"{ROOT}/constraints.txt", f"posrec[serve] @ {artifact.as_uri()}"]
+    subprocess.run(line, check=True, env=ENVIRONMENT)
+    return commands
 
 
 def try_commands(commands: Path, folder: Path) -> None:
@@ -145,27 +136,25 @@ def try_commands(commands: Path, folder: Path) -> None:
     (folder / "clicks.csv").write_text("\n".join(["session,item,time", *clicks]) + "\n")
     posrec("prepare", "clicks.csv", "--out", "shop")
     posrec("train", "shop", "--model", "coclick", "--out", "run")
+    # In the log, every click is followed by the next number.
     answer = json.loads(posrec("recommend", "run", "sku-3", "-k", "3", "--json"))
-    expect(
-        "posrec recommend", answer["items"][0]["item"], "sku-4"
-    )  # every click is followed by the next number
+    expect("posrec recommend", answer["items"][0]["item"], "sku-4")
     with served(commands, folder / "run") as address:
         body = json.dumps({"session": ["sku-3"], "k": 3}).encode()
         request = urllib.request.Request(
             f"{address}/v1/recommend", body, {"Content-Type": "application/json"}
         )
-        expect(
-            "POST /v1/recommend",
-            json.load(urllib.request.urlopen(request))["items"][0]["item"],
-            "sku-4",
-        )
+        answer = json.load(urllib.request.urlopen(request))
+        expect("POST /v1/recommend", answer["items"][0]["item"], "sku-4")
         page = urllib.request.urlopen(address).read().decode()
         expect("the playground", "<title>" in page and "posrec" in page, True)
 
 
-def expect(what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise SystemExit(f"{what}: {found!r} was found where {wanted!r} was expected")
+def expect(name: str, answer: object, expected: object) -> None:
+    if answer != expected:
+        raise SystemExit(
+            f"{name}: {answer!r} was found where {expected!r} was expected"
+        )
 
 
 @contextmanager

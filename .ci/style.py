@@ -107,10 +107,9 @@ def is_packed(node: ast.Assign) -> bool:
     (target,) = node.targets
     if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
         return False
-    before = sorted(map(ast.unparse, target.elts))
-    return before != sorted(
-        map(ast.unparse, node.value.elts)
-    )  # an exchange is one step
+    targets = sorted(map(ast.unparse, target.elts))
+    values = sorted(map(ast.unparse, node.value.elts))
+    return targets != values  # an exchange is one step
 
 
 def functions(files: Iterable[Path]) -> Iterator[tuple[Path, Function]]:

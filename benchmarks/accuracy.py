@@ -1,17 +1,13 @@
-"""Accuracy on the real test parts: PosRec's open choices, posrec-plus without each of its parts,
-the counting models.
+"""Accuracy on the real test parts of PosRec's open choices, posrec-plus and the counting models.
 
-    python benchmarks/accuracy.py posrec            what each choice that the paper leaves open is worth, one seed
-    python benchmarks/accuracy.py counting          the models that only count
-    python benchmarks/accuracy.py posrec_plus       three seeds, each part removed in turn, other models beside it
+    python benchmarks/accuracy.py posrec_plus
 
 Nothing is chosen here: every setting was chosen on the validation parts. The result of a job is
-saved when it is done, and a job with a saved result is not run again: an interrupted run continues
-where it stopped. PosRec with its defaults and the rows of the other models are those of `posrec
-reproduce overall`. Differences of posrec-plus are tested on the same test samples, with the errors
-over sessions and over seeds, corrected by Holm's method over all rows and both metrics of a
-dataset."""
+saved when it is done, and a job with a saved result is not run again, so an interrupted run
+continues where it stopped. Rows of other models are the same as in `posrec reproduce overall`.
+"""
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -39,10 +35,9 @@ CHOICES: list[dict[str, Any]] = [
 ]
 PLUS = "posrec-plus"
 ALL_PARTS = "all parts"
-SIX = {
-    "protocol": "paper"
-}  # six epochs on all sessions, without the choice of the number of epochs
-WITHOUT = {
+# six epochs on all sessions, without the choice of the number of epochs
+SIX = {"protocol": "paper"}
+WITHOUT: dict[str, dict[str, Any]] = {
     "repeats": {"repeat": False},
     "trend": {"trend": False},
     "smoothing": {"smoothing": 0.0},
@@ -61,6 +56,8 @@ PARTS = [
 OTHERS = [
     TableRow(name, name.lower()) for name in ("PosRec", "STAN", "VSKNN", "coclick")
 ]
+# posrec: what each choice that the paper leaves open is worth. posrec_plus: the model, with each
+# part removed in turn, and other models.
 ROWS = {
     "posrec": [TableRow("PosRec", "posrec", choice) for choice in CHOICES],
     "counting": [
@@ -74,7 +71,11 @@ ROWS = {
         *OTHERS,
     ],
 }
-FILES = {"posrec": "results/accuracy.json", "counting": "results/counting.json"}
+FILES = {
+    "posrec": "results/accuracy.json",
+    "counting": "results/counting.json",
+    "posrec_plus": "results/posrec_plus.json",
+}
 PAIRS = [(ALL_PARTS, row.label) for row in PARTS] + [
     (PLUS, row.label) for row in OTHERS
 ]
@@ -100,72 +101,92 @@ def main() -> None:
         type=float,
         help="start no training after this time; 0: only write the results",
     )
-    given = parser.parse_args()
-    datasets = {name: load(given.data / name) for name in DATASETS}
-    rows = ROWS[given.table]
-    seeds = 3 if given.table == "posrec_plus" else 1
+    arguments = parser.parse_args()
+    table = arguments.table
+    datasets = {name: load(arguments.data / name) for name in DATASETS}
+    seeds = 3 if table == "posrec_plus" else 1
     jobs = [
-        job for row in rows for name in DATASETS for job in jobs_of(row, name, seeds)
+        job
+        for row in ROWS[table]
+        for name in DATASETS
+        for job in jobs_of(row, name, seeds)
     ]
     jobs.sort(key=lambda job: job.seed)  # a stopped call leaves whole tables
     with TerminalProgress() as progress:
-        done = run_jobs(
-            jobs, datasets, given.jobs, minutes=given.minutes, progress=progress
+        results = run_jobs(
+            jobs,
+            datasets,
+            arguments.jobs,
+            minutes=arguments.minutes,
+            progress=progress,
         )
-    found = {name: result for name, result in done.items() if not result.error}
-    if given.table == "posrec_plus":
-        records = [
-            row
-            for name, data in datasets.items()
-            for row in tested_rows(name, data, found, seeds)
-        ]
+    done = {name: result for name, result in results.items() if not result.error}
+    records: list[Any] = []
+    if table == "posrec_plus":
+        for name, data in datasets.items():
+            records += tested_rows(name, data, done, seeds)
     else:
-        records = [result.record for result in found.values()]
-    file = FILES.get(given.table, "results/posrec_plus.json")
-    write_result(
-        Path(file), {"records" if given.table == "posrec" else "rows": records}
-    )
+        records += [result.record for result in done.values()]
+    key = "records" if table == "posrec" else "rows"
+    write_result(Path(FILES[table]), {key: records})
 
 
 def tested_rows(
     dataset: str, data: PreparedDataset, done: dict[str, JobResult], seeds: int
 ) -> list[dict[str, Any]]:
-    """Rows of posrec-plus: the metrics of every seed and their mean (x100), times, and how far it
-    is from another."""
+    """Rows of posrec-plus: the metrics of every seed and their mean (x100), times, differences.
+
+    Differences are tested on the same test samples, with the errors over sessions and over seeds,
+    corrected by Holm's method over all rows and both metrics of the dataset.
+    """
     results: dict[str, list[JobResult]] = {}
     for row in ROWS["posrec_plus"]:
         results[row.label] = [
             done[job.name] for job in jobs_of(row, dataset, seeds) if job.name in done
         ]
     differences = find_differences(results, PAIRS, data, METRICS)
-    return [
-        {
+    records = []
+    for row in ROWS["posrec_plus"]:
+        of_seeds = results[row.label]
+        if not of_seeds:
+            continue
+        means = {
+            metric: round(mean(result.metrics[metric] for result in of_seeds), 3)
+            for metric in of_seeds[0].metrics
+        }
+        by_seed = {
+            metric: [result.metrics[metric] for result in of_seeds]
+            for metric in METRICS
+        }
+        lower_than = {
+            difference["metric"]: tested(difference)
+            for difference in differences
+            if difference["second"] == row.label
+        }
+        record = {
             "dataset": dataset,
             "fingerprint": data.fingerprint,
             "row": row.label,
             "model": row.model,
             "settings": dict(row.settings),
-            "seeds": [result.record["seed"] for result in runs],
-            "mean": {
-                name: round(mean(run.metrics[name] for run in runs), 3)
-                for name in runs[0].metrics
-            },
-            "by_seed": {name: [run.metrics[name] for run in runs] for name in METRICS},
-            "total_seconds": [result.record["total_seconds"] for result in runs],
-            "lower_than": {
-                one["metric"]: {
-                    "than": one["first"],
-                    "by": round(one["difference"], 3),
-                    "margin": one["margin"] and round(one["margin"], 3),
-                    "p": one["p"],
-                }
-                for one in differences
-                if one["second"] == row.label
-            },
+            "seeds": [result.record["seed"] for result in of_seeds],
+            "mean": means,
+            "by_seed": by_seed,
+            "total_seconds": [result.record["total_seconds"] for result in of_seeds],
+            "lower_than": lower_than,
         }
-        for row in ROWS["posrec_plus"]
-        if (runs := results[row.label])
-    ]
+        records.append(record)
+    return records
+
+
+def tested(difference: Mapping[str, Any]) -> dict[str, Any]:
+    margin = difference["margin"]
+    return {
+        "than": difference["first"],
+        "by": round(difference["difference"], 3),
+        "margin": margin and round(margin, 3),
+        "p": difference["p"],
+    }
 
 
 if __name__ == "__main__":

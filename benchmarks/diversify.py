@@ -1,9 +1,10 @@
-"""What `diversify` costs in recall: recall@20 and MRR@20 of a run with more and more diverse lists.
+"""What `diversify` costs: recall@20 and MRR@20 of a run with more and more diverse lists.
 
     python benchmarks/diversify.py --run RUN --data DATASET
 
-Evenly spread test samples are recommended for. Similarity is the mean cosine of all pairs of a
-list's items; categories is the mean number of different categories in a list."""
+The sessions are evenly spread test samples. Similarity is the mean cosine of all pairs of a list's
+items; categories is the mean number of different categories in a list.
+"""
 
 import statistics
 from pathlib import Path
@@ -19,7 +20,7 @@ DIVERSIFY = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, "category")
 
 
 def main() -> None:
-    given = options(
+    arguments = options(
         __doc__,
         "results/diversify.json",
         run=Path("run"),
@@ -27,48 +28,54 @@ def main() -> None:
         sessions=1000,
     )
     torch.set_num_threads(1)
-    rec = Recommender.load(given.run, "cpu")
-    data = load(given.data)
+    recommender = Recommender.load(arguments.run, "cpu")
+    data = load(arguments.data)
     samples = [
         clicks[:end]
         for clicks in sessions_of(data, data.test)
         for end in range(2, len(clicks) + 1)
     ]
-    chosen = [
-        samples[place]
-        for place in np.linspace(0, len(samples) - 1, given.sessions).astype(int)
-    ]
-    rows = {str(diversify): row_of(rec, chosen, diversify) for diversify in DIVERSIFY}
-    about = {
-        "dataset": given.data.name,
-        "model": rec.run.config["model"],
-        "items": rec.items,
+    indices = np.linspace(0, len(samples) - 1, arguments.sessions).astype(int)
+    chosen = [samples[index] for index in indices]
+    rows = {
+        str(diversify): row_of(recommender, chosen, diversify)
+        for diversify in DIVERSIFY
     }
-    write_result(given.out, {**about, "samples": len(chosen), "diversify": rows})
+    report = {
+        "dataset": arguments.data.name,
+        "model": recommender.run.config["model"],
+        "items": recommender.items,
+        "samples": len(chosen),
+        "diversify": rows,
+    }
+    write_result(arguments.out, report)
 
 
 def row_of(
-    rec: Recommender, samples: list[list[str]], diversify: float | str
+    recommender: Recommender, samples: list[list[str]], diversify: float | str
 ) -> dict[str, float]:
+    similarity = recommender.similarity
+    assert similarity is not None, "the model has no item vectors"
     gains = []
     cosines = []
     categories = []
-    answers = rec.recommend(
+    answers = recommender.recommend(
         [clicks[:-1] for clicks in samples],
         20,
         diversify=diversify,
         fields=["category"],
     )
     for answer, (*_, target) in zip(answers, samples, strict=True):
-        items = [one.item for one in answer]
+        items = [recommended.item for recommended in answer]
         gains.append(1 / (items.index(target) + 1) if target in items else 0.0)
-        vectors = rec.similarity.vectors_of([rec.known(item) for item in items])  # type: ignore[union-attr]
+        numbers = [recommender.known_number(item) for item in items]
+        vectors = similarity.vectors_of(numbers)
         units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        cosines.append(
-            float((units @ units.T).sum() - len(items))
-            / (len(items) * (len(items) - 1))
-        )
-        categories.append(len({one.fields["category"] for one in answer if one.fields}))
+        # The diagonal, of every item with itself, adds up to the number of items.
+        cosine_sum = float((units @ units.T).sum() - len(items))
+        cosines.append(cosine_sum / (len(items) * (len(items) - 1)))
+        columns = [recommended.fields for recommended in answer if recommended.fields]
+        categories.append(len({values["category"] for values in columns}))
     return {
         "recall@20": round(100 * statistics.fmean(gain > 0 for gain in gains), 2),
         "mrr@20": round(100 * statistics.fmean(gains), 2),

@@ -1,13 +1,11 @@
-"""Faults on purpose: odd clients, kill -9, full disks, damaged runs, limits, clocks, overload, a
-long time under load.
+"""Faults on purpose: odd clients, kill -9, full disks, damaged runs, limits, clocks, load.
 
-    python benchmarks/faults.py                                      everything, into results/faults.json (hours)
-    python benchmarks/faults.py --parts requests --amount 5000       one part, a shorter one
+    python benchmarks/faults.py --parts requests --amount 5000
 
-Each step of a part draws from a seed of its own, and the counts are written to the result file as
-they grow. A run that was interrupted goes on where it stopped; `overload`, `beside` and `soak`
-begin again. To repeat a part that is complete, delete it from the result file. One whose programs
-are not installed is skipped. The exit code is 1 if any step failed."""
+Without options, everything is done, which takes hours. Counts are written as they grow, and an
+interrupted run continues where it stopped; only loads begin again. To repeat a complete part,
+delete it from the result file. A part whose programs are not installed is skipped. The exit code
+is 1 if any step failed."""
 
 import argparse
 import random
@@ -26,8 +24,10 @@ from attacks.served import Figures, Missing, Steps
 from harness import command, conditions, parser_for
 from posrec.io import read_json, write_json
 
-# What is done, and what must hold, is in the description of each attack. The number: steps, of a
-# load seconds.
+Record = dict[str, Any]  # of a part, as the result file has it
+
+# What is done, and what must hold, is in the docstring of each attack. The number is the steps of
+# an attack, or the seconds of a load.
 PARTS: dict[str, tuple[Callable[[Path, Steps, Figures], Iterator[str]], int]] = {
     "requests": (requests.malformed_requests, 100_000),
     "java": (requests.java_requests, 20),
@@ -47,7 +47,7 @@ PARTS: dict[str, tuple[Callable[[Path, Steps, Figures], Iterator[str]], int]] = 
     "ray": (commands.ray_kills, 6),
     "one-item": (commands.one_item, 3),
 }
-LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], int]] = {
+LOADS: dict[str, tuple[Callable[[Path, float], Record], int]] = {
     "overload": (load.overload, 20),
     "beside": (load.beside, 20),
     "soak": (load.soak, 3_600),
@@ -65,99 +65,92 @@ def main() -> None:
         "--amount", type=int, help="steps of each part, or seconds of a load"
     )
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # so that servers are stopped and counts are written
+    arguments = parser.parse_args()
+    # An exception, so that servers are stopped and counts are written.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as folder:
         failed = [
-            name for name in given.parts if not run_part(name, given, Path(folder))
+            name
+            for name in arguments.parts
+            if not run_part(name, arguments, Path(folder))
         ]
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
-def run_part(name: str, given: argparse.Namespace, folder: Path) -> bool:
-    """Do what is missing of a part; whether nothing has failed."""
-    report = read_json(given.out) if given.out.exists() else {"parts": {}}
-    part, (attack, amount) = report["parts"].get(name, {}), {**PARTS, **LOADS}[name]
+def run_part(name: str, arguments: argparse.Namespace, folder: Path) -> bool:
+    """Do what the result file lacks of a part; whether nothing has failed."""
+    report = read_json(arguments.out) if arguments.out.exists() else {"parts": {}}
+    record: Record = report["parts"].get(name, {})
+    attack, default_amount = PARTS[name] if name in PARTS else LOADS[name]
+    amount = arguments.amount or default_amount
     about = {"about": " ".join(str(attack.__doc__).split()), "command": command()}
 
-    def save(part: dict[str, Any]) -> None:
-        report["parts"][name] = {**about, **part, "conditions": conditions()}
-        write_json(given.out, report)
+    def save(record: Record) -> None:
+        report["parts"][name] = {**about, **record, "conditions": conditions()}
+        write_json(arguments.out, report)
 
     if name in PARTS:
-        part = run_steps(name, given.seed, given.amount or amount, folder, part, save)
-    elif part.get("seconds", 0) < (given.amount or amount):
-        part = LOADS[name][0](folder, given.amount or amount)
-        save(part)
-    print(
-        f"{name}: { ({key: value for key, value in part.items() if key != 'series'}) }",
-        flush=True,
-    )
+        if record.get("seed") != arguments.seed:
+            record = {"seed": arguments.seed, "done": 0, "outcomes": {}, "failures": []}
+        run_steps(name, record, amount, folder, save)
+    elif record.get("seconds", 0) < amount:
+        record = LOADS[name][0](folder, amount)
+        save(record)
+    figures = {key: value for key, value in record.items() if key != "series"}
+    print(f"{name}: {figures}", flush=True)
     # A load fails if requests are lost, `soak` also if one is refused with 503.
-    return not any(
-        part.get(key)
-        for key in ("failed", "tracebacks", "errors" if name == "soak" else "dropped")
-    )
+    lost = "errors" if name == "soak" else "dropped"
+    return not any(record.get(key) for key in ("failed", "tracebacks", lost))
 
 
 def run_steps(
     name: str,
-    seed: int,
+    record: Record,
     total: int,
     folder: Path,
-    part: dict[str, Any],
-    save: Callable[[dict[str, Any]], None],
-) -> dict[str, Any]:
-    """After a step that fails, the attack is set up anew for the next one."""
-    part = (
-        part
-        if part.get("seed") == seed
-        else {"seed": seed, "done": 0, "outcomes": {}, "failures": []}
-    )
-    outcomes = Counter(part["outcomes"])
-    figures = defaultdict(int)
-    saved = time.monotonic()
+    save: Callable[[Record], None],
+) -> None:
+    """Add the steps that the record lacks.
+
+    After a step that fails, the attack is set up again for the next one. Every step draws from its
+    own seed, so that a step is the same wherever a run was interrupted.
+    """
+    attack, _ = PARTS[name]
+    outcomes = Counter[str](record["outcomes"])
+    figures: Figures = defaultdict(int)
+    saved_at = time.monotonic()
     steps = (
-        (number, random.Random(f"{seed} {name} {number}"))
-        for number in range(part["done"], total)
+        (number, random.Random(f"{record['seed']} {name} {number}"))
+        for number in range(record["done"], total)
     )
 
     def count(outcome: str) -> None:
         outcomes[outcome] += 1
-        part.update(
-            done=outcomes.total(),
-            failed=outcomes["failed"],
-            outcomes=dict(outcomes.most_common()),
-        )
+        record["done"] = outcomes.total()
+        record["failed"] = outcomes["failed"]
+        record["outcomes"] = dict(outcomes.most_common())
 
     try:
-        while part["done"] < total:
+        while record["done"] < total:
             try:
-                for outcome in PARTS[name][0](folder, steps, figures):
+                for outcome in attack(folder, steps, figures):
                     count(outcome)
-                    if time.monotonic() - saved > SAVE_EVERY:
-                        saved = time.monotonic()
-                        save(part)
-                        print(
-                            f"{name}: {part['done']:,} of {total:,}, {part['failed']} failed",
-                            flush=True,
-                        )
+                    if time.monotonic() - saved_at > SAVE_EVERY:
+                        saved_at = time.monotonic()
+                        save(record)
+                        progress = f"{record['done']:,} of {total:,}"
+                        failed = f"{record['failed']} failed"
+                        print(f"{name}: {progress}, {failed}", flush=True)
             except AssertionError as failure:
-                part["failures"] = [
-                    *part["failures"],
-                    f"step {part['done']}: {failure}",
-                ][:MOST_FAILURES]
+                failures = [*record["failures"], f"step {record['done']}: {failure}"]
+                record["failures"] = failures[:MOST_FAILURES]
                 count("failed")
     except Missing as missing:
         print(f"{name}: skipped, because {missing}", flush=True)
-        return part
     finally:
         if outcomes:
-            part |= figures
-            save(part)
-    return part
+            record |= figures
+            save(record)
 
 
 if __name__ == "__main__":

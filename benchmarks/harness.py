@@ -1,5 +1,4 @@
-"""What all benchmarks share: arguments, data cut from others, measuring in turns and in processes,
-the result file."""
+"""What all benchmarks share: arguments, data, measuring in turns and in processes, result files."""
 
 import argparse
 import json
@@ -26,7 +25,8 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.export.writing import write_export
-from posrec.runs.run import Run, load_run, save_run
+from posrec.runs.folder import Run
+from posrec.runs.run import load_run, save_run
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 
 
 def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentParser:
-    """A parser whose help is the script's docstring; with `out`, the option --out has this default."""
+    """A parser whose help is the script's docstring; `out` is the default of the option --out."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,8 +47,7 @@ def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentPa
 
 
 def options(about: str | None, out: str, **defaults: Any) -> argparse.Namespace:
-    """The arguments of a script that has --out and an option for each default, of the default's
-    type."""
+    """Parse --out and an option for each default, of the default's type."""
     parser = parser_for(about, out)
     for name, default in defaults.items():
         flag = f"--{name.replace('_', '-')}"
@@ -69,12 +68,12 @@ def command() -> str:
 def conditions() -> dict[str, Any]:
     """The machine and versions that every result records."""
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    if torch.cuda.is_available():
+        machine += f", {torch.cuda.get_device_name()}"
     return {
         "load_average": round(os.getloadavg()[0], 2),
         "threads": torch.get_num_threads(),
-        "machine": f"{machine}, {torch.cuda.get_device_name()}"
-        if torch.cuda.is_available()
-        else machine,
+        "machine": machine,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
@@ -82,28 +81,25 @@ def conditions() -> dict[str, Any]:
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result with its command and conditions, and print it."""
-    whole = {"command": command(), **result, **conditions()}
-    write_json(path, whole)
-    print(json.dumps(whole, indent=2))
+    record = {"command": command(), **result, **conditions()}
+    write_json(path, record)
+    print(json.dumps(record, indent=2))
 
 
 def write_row(path: Path, row: Mapping[str, Any], key: Sequence[str]) -> None:
-    """The same for a file of rows: the row takes the place of the one with the same values of
-    `key`."""
+    """The same for a file of rows: the row replaces the one with the same values of `key`."""
     rows = read_json(path) if path.exists() else []
-    whole = {"command": command(), **row, **conditions()}
-    write_json(
-        path,
-        [*(one for one in rows if any(one[name] != row[name] for name in key)), whole],
-    )
-    print(json.dumps(whole, indent=2))
+    record = {"command": command(), **row, **conditions()}
+    others = [old for old in rows if any(old[name] != row[name] for name in key)]
+    write_json(path, [*others, record])
+    print(json.dumps(record, indent=2))
 
 
-def sessions_of(data: PreparedDataset, part: SessionDataset) -> list[list[str]]:
-    """The raw ids of the clicks of each session of a part."""
+def sessions_of(data: PreparedDataset, split: SessionDataset) -> list[list[str]]:
+    """The raw ids of the clicks of each session of a split."""
     return [
-        [data.vocabulary.item(item) for item in part.session(n).tolist()]
-        for n in range(part.sessions)
+        [data.vocabulary.item(item) for item in split.session(number).tolist()]
+        for number in range(split.sessions)
     ]
 
 
@@ -111,9 +107,8 @@ def prepare_sessions(
     folder: Path, train: list[list[str]], test: list[list[str]], **options: Any
 ) -> PreparedDataset:
     """A dataset of these sessions, as `posrec prepare --format sessions` makes it."""
-    from posrec.data.prepare.pipeline import (
-        prepare,
-    )  # needs polars, which a machine with a GPU may lack
+    # Needs polars, which a machine with a GPU may lack.
+    from posrec.data.prepare.pipeline import prepare
 
     folder.mkdir(parents=True)
     for name, sessions in (("train", train), ("test", test)):
@@ -131,16 +126,14 @@ def prepare_sessions(
 def saved_random_run(
     items: int, folder: Path, vocabulary: Vocabulary | None = None
 ) -> Path:
-    """PosRec with random weights, for speed that does not depend on what was learned; its items are
-    i0, i1, ..."""
+    """A run of PosRec with random weights, whose items are i0, i1, ..."""
     torch.manual_seed(0)
     config = PosRecConfig()
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
     popularity = torch.randint(1, 1000, (items,)).numpy()
-    save_run(
-        Run(folder, PosRec(items, config).eval, vocabulary, about, popularity), folder
-    )
+    model = PosRec(items, config)
+    save_run(Run(folder, model.eval, vocabulary, about, popularity), folder)
     write_export(load_run(folder))
     return folder
 
@@ -166,9 +159,9 @@ class Training:
         )
         self.order = self.runner.shuffle(0)
 
-    def run(self, place: int) -> Tensor:
-        """The losses of the steps from this one on: one on a CPU, as many as are captured on a GPU."""
-        return self.runner.run(self.order, place)
+    def run(self, step: int) -> Tensor:
+        """The losses of the steps from `step` on: one on a CPU, all captured ones on a GPU."""
+        return self.runner.run(self.order, step)
 
 
 def generated_sessions(items: int, length: int, sessions: int) -> SessionDataset:
@@ -185,9 +178,8 @@ def generated_sessions(items: int, length: int, sessions: int) -> SessionDataset
 
 def epochs_of(run: Path) -> list[dict[str, Any]]:
     """The lines of the log of a training that are about an epoch."""
-    lines = map(
-        json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    )
+    text = (run / "log.jsonl").read_text(encoding="utf-8")
+    lines = map(json.loads, text.splitlines())
     return [line for line in lines if "loss" in line]
 
 
@@ -197,34 +189,40 @@ def in_turns(
     warm_up: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Milliseconds of each way in each round. The ways take turns, so that other work slows all of
-    them alike."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    """Milliseconds of each way in each round.
+
+    The ways take turns, so that other work slows all of them alike.
+    """
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(warm_up + rounds):
         for name, work in ways.items():
             began = clock()
             work(turn)
-            taken[name] += [1000 * (clock() - began)] if turn >= warm_up else []
-    return taken
+            if turn >= warm_up:
+                times[name].append(1000 * (clock() - began))
+    return times
 
 
-def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
-    return {name: round(statistics.median(times), 2) for name, times in taken.items()}
+def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(values), 2) for name, values in times.items()}
 
 
 def in_processes(script: str, processes: int, *options: object) -> list[dict[str, Any]]:
-    """`python SCRIPT OPTIONS` in each of so many processes, as torchrun would, on one thread each;
-    the JSON of their last lines."""
+    """Run `python SCRIPT OPTIONS` in processes of one thread each, as torchrun would.
+
+    Returns the JSON of the last line of each.
+    """
     shared = {
+        "WORLD_SIZE": str(processes),
         "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
     }
     started = []
     for rank in range(processes):
-        own = {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         line = [sys.executable, script, *map(str, options)]
-        environment = {**os.environ, **shared, **own}
+        environment = {**os.environ, **shared, **ranks}
         started.append(
             subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
         )
@@ -235,8 +233,10 @@ def in_processes(script: str, processes: int, *options: object) -> list[dict[str
 
 
 def apart(work: Callable[..., object], *arguments: object) -> None:
-    """Call it in a process of its own: a process that is started later would count its memory as
-    its own peak."""
+    """Call `work` in another process.
+
+    The peak memory of a process that is started later includes what this one holds by then.
+    """
     process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     process.start()
     process.join()
@@ -274,6 +274,5 @@ def posrec(*arguments: object) -> list[str]:
 
 def peak_mb() -> float:
     """The peak memory of this process so far, in megabytes."""
-    return (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    )  # kilobytes on Linux
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on Linux
+    return kilobytes / 1024

@@ -1,14 +1,10 @@
-"""faiss against the exact search in a catalogue past a million items: recall, processor time, and
-the error of log Z.
+"""faiss against the exact search in a catalogue of more than a million items.
 
     OMP_NUM_THREADS=1 python benchmarks/index.py
 
-Item vectors have length 1 and are drawn around as many middles as a hundredth of the items: what
-was learned is crowded too, and vectors without any order are nobody's catalogue. Sessions have
-length 13, the scale of posrec-plus. Those "near an item" ask for the neighbourhood of one; random
-ones are the worst case, for which faiss has to look through more lists. log Z, which probabilities
-need, is compared with the one in double precision: faiss estimates it from the items found and a
-sample, the exact search sums it up from products that are rounded to 8 bits. One thread searches.
+Measured are recall, the processor time of one thread, and the error of log Z, which probabilities
+need. Sessions "near an item" ask for the neighbourhood of an item; random sessions are the worst
+case, for which faiss has to search more lists.
 """
 
 import time
@@ -30,27 +26,29 @@ from posrec.recommend.rank.faiss_search import (
 )
 
 BEST = 20
-SCALE = 13.0
+SCALE = 13.0  # the length of a session vector, as in posrec-plus
 D = 100
 TIMED = 64
 
 
 def unit(vectors: Any) -> Floats:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)  # type: ignore[no-any-return]
+    units: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return units.astype(np.float32)
 
 
 def measure(search: VectorSearch, table: Floats, sessions: Floats) -> dict[str, Any]:
-    exact = np.array(
-        [
-            np.logaddexp.reduce((table @ session).astype(np.float64))
-            for session in sessions
-        ]
-    )
-    found = [
-        search.search(session[None], [BEST], with_log_sums=True)[0][1]
-        for session in sessions
-    ]
-    apart = np.abs(np.array(found) - exact)
+    """Times of a search, and its errors of log Z against the sum in double precision.
+
+    faiss estimates log Z from the best items and a sample; the exact search adds up products that
+    are rounded to 8 bits.
+    """
+    exact = []
+    searched = []
+    for session in sessions:
+        exact.append(np.logaddexp.reduce((table @ session).astype(np.float64)))
+        ((_, log_sum),) = search.search(session[None], [BEST], with_log_sums=True)
+        searched.append(log_sum)
+    distances = np.abs(np.array(searched) - np.array(exact))
     ways = {
         "ms": search.search,
         "ms_with_log_z": partial(search.search, with_log_sums=True),
@@ -59,33 +57,28 @@ def measure(search: VectorSearch, table: Floats, sessions: Floats) -> dict[str, 
         name: lambda turn, way=way: way(sessions[turn][None], [BEST])
         for name, way in ways.items()
     }
+    rounds = min(TIMED, len(sessions))
+    times = in_turns(calls, rounds, warm_up=0, clock=time.thread_time)
     errors = {
-        "mean": apart.mean(),
-        "p99": np.quantile(apart, 0.99),
-        "largest": apart.max(),
+        "mean": distances.mean(),
+        "p99": np.quantile(distances, 0.99),
+        "largest": distances.max(),
     }
-    return {
-        **medians(
-            in_turns(
-                calls, min(TIMED, len(sessions)), warm_up=0, clock=time.thread_time
-            )
-        ),
-        "error_of_log_z": {
-            name: round(float(value), 5) for name, value in errors.items()
-        },
-    }
+    rounded = {name: round(float(value), 5) for name, value in errors.items()}
+    return {**medians(times), "error_of_log_z": rounded}
 
 
 def main() -> None:
-    given = options(__doc__, "results/index.json", items=1_200_000, sessions=256)
+    arguments = options(__doc__, "results/index.json", items=1_200_000, sessions=256)
+    items = arguments.items
+    # Learned vectors lie in clusters, so these do too: a cluster for every hundred items.
     draw = np.random.default_rng(0)
-    middles = draw.standard_normal((given.items // 100, D), dtype=np.float32)
-    around = middles[draw.integers(0, len(middles), given.items)]
-    table = unit(around + 0.5 * draw.standard_normal((given.items, D), np.float32))
-    noise = unit(draw.standard_normal((given.sessions, D)))
-    near = SCALE * unit(
-        table[draw.choice(given.items, given.sessions, replace=False)] + 0.5 * noise
-    )
+    middles = draw.standard_normal((items // 100, D), dtype=np.float32)
+    around = middles[draw.integers(0, len(middles), items)]
+    table = unit(around + 0.5 * draw.standard_normal((items, D), np.float32))
+    noise = unit(draw.standard_normal((arguments.sessions, D)))
+    neighbours = draw.choice(items, arguments.sessions, replace=False)
+    near = SCALE * unit(table[neighbours] + 0.5 * noise)
     searches = {"exact": measure(ExactSearch(table), table, near)}
     began = time.process_time()
     index, _ = build(table, near, IndexSettings("faiss"))
@@ -97,22 +90,22 @@ def main() -> None:
         ("faiss, random sessions", SCALE * noise),
     ):
         best = exact_best(table, sessions)
-        while (
-            found := recall(search, sessions, best)
-        ) < IndexSettings().recall and index.nprobe < index.nlist:
+        reached = recall(search, sessions, best)
+        while reached < IndexSettings().recall and index.nprobe < index.nlist:
             index.nprobe *= 2
-        about = {"probes": search.probes, "recall@20": round(found, 4)}
+            reached = recall(search, sessions, best)
+        about = {"probes": search.probes, "recall@20": round(reached, 4)}
         searches[name] = about | measure(search, table, sessions)
     report = {
         "seed": 0,
-        "items": given.items,
-        "sessions": given.sessions,
+        "items": items,
+        "sessions": arguments.sessions,
         "build_cpu_seconds": round(built, 1),
         "megabytes": round(faiss.serialize_index(index).nbytes / 1e6, 1),
         "lists": index.nlist,
         "searches": searches,
     }
-    write_result(given.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Time and memory of training with millions of items, by a softmax over sampled items.
 
-    python benchmarks/large_catalogue.py                 # on a GPU; results/large_catalogue.json
-    python benchmarks/large_catalogue.py --device cpu --items 100000 --clicks 200000
+    python benchmarks/large_catalogue.py
 
-The log is generated: sessions of five clicks, on items of which few are popular. Every case is a
-process of its own (--case), and is written when it is done; a case that is there is not run again.
-Settings are the model's defaults but for the loss and the batch. Seconds are those of training
-steps after the first ones, which compile and allocate; memory is what torch holds at its peak.
+The log is generated: sessions of five clicks, on items of which few are popular. Every case runs
+in another process (--case) and is written when it is done; a case in the file is not run again.
+Settings are the model's defaults, except for the loss and the batch. The first steps, which
+compile and allocate memory, are not timed.
 """
 
 import json
@@ -29,9 +28,8 @@ LENGTH = 5  # clicks of a session
 SKEW = 3  # an item's number is that of a uniform draw to this power
 ITEMS = (1_000_000, 10_000_000)
 MODEL_NAMES = ("posrec", "posrec-plus")
-# steps
-WARM_UP = 64
-TIMED = 512
+WARM_UP = 64  # steps
+TIMED = 512  # steps
 
 
 def generated_log(items: int, clicks: int) -> SessionDataset:
@@ -68,16 +66,16 @@ def measure(
             step += len(runner.run(order, step))
         seconds = clock(device) - began
     trained = order.samples * (step - first) / order.steps
-    on_gpu = device.type == "cuda"
-    peak = (
-        torch.cuda.max_memory_reserved() / 1e9 if on_gpu else (peak_mb() - before) / 1e3
-    )
+    if device.type == "cuda":
+        peak_gb = torch.cuda.max_memory_reserved() / 1e9
+    else:
+        peak_gb = (peak_mb() - before) / 1e3
     return {
         "d": model.config.d,
         "steps": step - first,
         "ms_a_step": round(1000 * seconds / (step - first), 3),
         "seconds_a_million_clicks": round(1e6 * seconds / trained, 3),
-        "memory_gb": round(peak, 1),
+        "memory_gb": round(peak_gb, 1),
     }
 
 
@@ -89,7 +87,7 @@ def clock(device: torch.device) -> float:
 
 
 def main() -> None:
-    given = options(
+    arguments = options(
         __doc__,
         "results/large_catalogue.json",
         device="cuda",
@@ -98,29 +96,27 @@ def main() -> None:
         batch=4096,
         case="",
     )
-    device = CPU if given.device == "cpu" else torch.device("cuda")
-    if given.case:
-        name, items = json.loads(given.case)
-        print(json.dumps(measure(name, items, given.clicks, given.batch, device)))
+    device = CPU if arguments.device == "cpu" else torch.device("cuda")
+    clicks = arguments.clicks
+    batch = arguments.batch
+    if arguments.case:
+        name, items = json.loads(arguments.case)
+        print(json.dumps(measure(name, items, clicks, batch, device)))
         return
-    report = read_json(given.out) if given.out.exists() else {"cases": {}}
-    report |= {
-        "command": command(),
-        "loss": "sampled",
-        "batch": given.batch,
-        **conditions(),
-    }
-    report |= {"clicks": given.clicks, "seed": 0}
-    for items in (given.items,) if given.items else ITEMS:
+    out = arguments.out
+    report = read_json(out) if out.exists() else {"cases": {}}
+    report |= {"command": command(), "loss": "sampled", "batch": batch}
+    report |= {**conditions(), "clicks": clicks, "seed": 0}
+    for items in (arguments.items,) if arguments.items else ITEMS:
         for name in MODEL_NAMES:
             case = f"{name}, {items} items"
             if case in report["cases"]:
                 continue
             sent = json.dumps([name, items])
-            (found,) = in_processes(__file__, 1, *sys.argv[1:], "--case", sent)
-            report["cases"][case] = {"items": items, "model": name, **found}
+            (figures,) = in_processes(__file__, 1, *sys.argv[1:], "--case", sent)
+            report["cases"][case] = {"items": items, "model": name, **figures}
             print(json.dumps(report["cases"][case]), flush=True)
-            write_json(given.out, report)
+            write_json(out, report)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,10 @@
-"""Items without a click: how well posrec-plus recommends them by their attributes, and what that
-costs the others.
+"""Items without a click: how well posrec-plus recommends them by their attributes.
 
     python benchmarks/new_items.py --data posrec-demo/data --seeds 2 --set d=48 --set epochs=3
 
-In a prepared dataset whose items have columns, the rarest tenth of the items is treated as new:
-their clicks are removed from the training part, and the test part is left as it is. Test samples
-are split by their target: a new item or a known one. The models are compared on both, each with the
-mean over --seeds seeds:
-
-    pop            the most clicked items; a new item has no clicks
-    without        posrec-plus without attributes, which does not know the new items
-    with           posrec-plus with attributes, which may recommend every item
+The rarest tenth of a dataset's items is treated as new: their clicks are removed from the training
+part, and the test part is left as it is. Test samples whose target is new and samples whose target
+is not are ranked by popularity, and by posrec-plus without and with attributes.
 """
 
 import statistics
@@ -21,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from harness import parser_for, prepare_sessions, sessions_of, write_result
 from posrec.config import parse_pairs
@@ -46,7 +41,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     settings = parse_pairs(options.pairs)
-    models = {
+    # Popularity and posrec-plus without attributes do not know the new items.
+    models: dict[str, tuple[str, dict[str, Any]]] = {
         "pop": ("pop", {}),
         "without": ("posrec-plus", settings),
         "with": ("posrec-plus", {**settings, "attributes": "auto"}),
@@ -57,22 +53,18 @@ def main() -> None:
         targets = data.test.items[data.test.locate(torch.arange(len(data.test)))[1]]
         is_new = targets > data.train_items
         figures: dict[str, Any] = {}
-        for kind, (model, chosen) in models.items():
+        for kind, (model, model_settings) in models.items():
             ranks = []
             for seed in range(1 if model == "pop" else options.seeds):
                 run = work / f"{kind}-{seed}"
-                more = {**chosen, "seed": seed}
-                ranks.append(
-                    fit_run(data, model, run, more, progress=progress, export=False)[
-                        1
-                    ].ranks
+                seeded = {**model_settings, "seed": seed}
+                _, outcome = fit_run(
+                    data, model, run, seeded, progress=progress, export=False
                 )
+                ranks.append(outcome.ranks)
             figures[kind] = {
-                part: {
-                    metric: spread([rank_metrics(one[rows])[metric] for one in ranks])
-                    for metric in METRICS
-                }
-                for part, rows in (("new", is_new), ("known", ~is_new))
+                "new": figures_of_seeds([of_seed[is_new] for of_seed in ranks]),
+                "known": figures_of_seeds([of_seed[~is_new] for of_seed in ranks]),
             }
     result = {
         "about": "mean and standard deviation over seeds, x100",
@@ -82,6 +74,11 @@ def main() -> None:
         "models": figures,
     }
     write_result(options.out, result)
+
+
+def figures_of_seeds(ranks: list[Tensor]) -> dict[str, list[float]]:
+    metrics = [rank_metrics(of_seed) for of_seed in ranks]
+    return {name: spread([of_seed[name] for of_seed in metrics]) for name in METRICS}
 
 
 def spread(values: list[float]) -> list[float]:
@@ -99,11 +96,11 @@ def without_clicks_on_rare_items(
     clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1:]
     rarest = np.argsort(clicks, kind="stable")[: round(NEW * data.train_items)] + 1
     rare = {data.vocabulary.item(item) for item in rarest.tolist()}
-    known = (
-        [item for item in session if item not in rare]
-        for session in sessions_of(data, data.train)
-    )
-    train = [session for session in known if len(session) >= 2]
+    train = []
+    for session in sessions_of(data, data.train):
+        remaining = [item for item in session if item not in rare]
+        if len(remaining) >= 2:
+            train.append(remaining)
     ids = [data.vocabulary.item(item) for item in range(1, data.train_items + 1)]
     columns = {
         name: values[: data.train_items]

@@ -1,24 +1,12 @@
-"""posrec beside other libraries: the same sessions, the same test samples, the same machine, the
-same ranks.
+"""posrec and other libraries on the same sessions, test samples and machine, by the same ranks.
 
-    python benchmarks/peers.py prepared/demo/data --work scratch/peers
-    python benchmarks/peers.py prepared/diginetica --work scratch/peers --peers recbole posrec --models sasrec narm \\
-        --device cuda --epochs 100 --environment here
+    python benchmarks/peers.py prepared/demo/data --work peers-work --epochs 2
 
-Each peer gets an environment of its own below --work, and a script in benchmarks/peers: the code
-that its user would write. All train without the latest tenth of the training sessions, which is for
-early stopping where a peer has it, and rank every test sample once, all items of training, ties
-against the target. A peer is trained with its defaults, and with the settings that it documents for
-the dataset if there are some; posrec with its own defaults, and with those of each peer that has
-the same model ("as recbole"). Where a few epochs of a peer's large batches are too few steps to
-train with, both are also trained with smaller ones ("batches of 256"). --epochs is the most epochs
-that any of them trains.
-
-GRU4Rec_PyTorch_Official and session-rec are not on the package index; they are measured where
---gru4rec and --session-rec name folders of their code.
-
-A row of results/peers.json is written after each training, and a training with a row is not run
-again; delete the row to run it once more. A failure is a row with the error."""
+docs/peers.md says how they are compared. Each peer gets its own environment below --work, and has
+a script in benchmarks/peers: the code that its user would write. A row of results/peers.json is
+written after each training, also after one that failed, and a training with a row is not run
+again; delete the row to repeat it.
+"""
 
 import argparse
 import ast
@@ -41,7 +29,8 @@ from posrec.evaluation.significance import compare_paired, session_of_samples
 from posrec.io import read_json
 
 SCRIPTS = Path(__file__).parent / "peers"
-FOLDERS = ("gru4rec", "session_rec")  # peers whose code is in a folder
+# Peers that are not on the package index: an option names the folder of their code.
+FOLDERS = ("gru4rec", "session_rec")
 KEY = ("dataset", "peer", "model", "setting", "device", "epochs_at_most")
 METRICS = (("recall", 10), ("mrr", 10), ("recall", 20), ("mrr", 20))
 TORCH = "torch==2.13.0"
@@ -110,18 +99,31 @@ REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("session_rec", "stan"): {"k": 500},
 }
-# An epoch of the demo's shop is 60 batches of RecBole's 2,048 samples.
+# An epoch of the demo's shop is 60 batches of RecBole's 2,048 samples, too few steps to train with,
+# so both are also trained with smaller ones.
 SMALL_BATCHES = "batches of 256"
 SMALLER = ("demo", "recbole")
 # The defaults of a peer's model, in the names of posrec's settings.
 RECBOLE = {
-    "epochs": 300, "patience": 10, "batch_size": 2048, "learning_rate": 0.001, "decay": 1.0, "l2": 0.0,
-    "d": 64, "max_length": 50,
-}  # fmt: skip
+    "epochs": 300,
+    "patience": 10,
+    "batch_size": 2048,
+    "learning_rate": 0.001,
+    "decay": 1.0,
+    "l2": 0.0,
+    "d": 64,
+    "max_length": 50,
+}
 RECTOOLS = {
-    "protocol": "paper", "epochs": 3, "batch_size": 512, "learning_rate": 0.001, "decay": 1.0, "l2": 0.0,
-    "d": 256, "max_length": 100,
-}  # fmt: skip
+    "protocol": "paper",
+    "epochs": 3,
+    "batch_size": 512,
+    "learning_rate": 0.001,
+    "decay": 1.0,
+    "l2": 0.0,
+    "d": 256,
+    "max_length": 100,
+}
 AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
     # RecBole draws a negative for each sample; here each sample has all drawn negatives, and their
     # mean in the loss.
@@ -221,72 +223,77 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     data = load(options.dataset)
     write_sessions(data, options.work)
-    for job in wanted(options):
+    for job in requested_jobs(options):
         rows = read_json(options.out) if options.out.exists() else []
         if not any(all(row[name] == job[name] for name in KEY) for row in rows):
             write_row(options.out, outcome(job, data, options), KEY)
 
 
-def wanted(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Every training that was asked for: what identifies its row, and its settings."""
-    name = dataset_name(options.dataset)
+def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every training that the options ask for: what identifies its row, and its settings."""
+    dataset = dataset_name(options.dataset)
     for peer in options.peers:
+        if peer in FOLDERS and getattr(options, peer) is None:
+            continue
         for model in MODELS[peer]:
             if options.models and model not in options.models:
                 continue
-            if peer in FOLDERS and getattr(options, peer) is None:
-                continue
-            settings: dict[str, dict[str, Any]] = {
-                "default": REQUIRED.get((peer, model), {})
-            }
-            if (peer, name, model) in DOCUMENTED:
-                settings["documented"] = DOCUMENTED[peer, name, model]
-            if (name, peer) == SMALLER:
-                settings[SMALL_BATCHES] = {"train_batch_size": 256}
-            if peer == "posrec":
-                as_peers = {
-                    other: values
-                    for (other, same), values in AS_PEER.items()
-                    if same == model
-                }
-                settings |= {
-                    f"as {other}": values for other, values in as_peers.items()
-                }
-                smaller = [other for other in as_peers if (name, other) == SMALLER]
-                settings |= {
-                    f"as {other}, {SMALL_BATCHES}": as_peers[other]
-                    | {"batch_size": 256}
-                    for other in smaller
-                }
-            for setting, values in settings.items():
+            for setting, values in settings_of(dataset, peer, model).items():
                 if options.settings and setting not in options.settings:
                     continue
-                key = (name, peer, model, setting, options.device, options.epochs)
+                key = (dataset, peer, model, setting, options.device, options.epochs)
                 yield dict(zip(KEY, key, strict=True)) | {"settings": values}
 
 
+def settings_of(dataset: str, peer: str, model: str) -> dict[str, dict[str, Any]]:
+    """A peer is trained with its defaults, and with the settings that it documents for the dataset;
+    posrec with its own defaults, and with those of each peer that has the same model."""
+    settings = {"default": REQUIRED.get((peer, model), {})}
+    if (peer, dataset, model) in DOCUMENTED:
+        settings["documented"] = DOCUMENTED[peer, dataset, model]
+    if (dataset, peer) == SMALLER:
+        settings[SMALL_BATCHES] = {"train_batch_size": 256}
+    if peer != "posrec":
+        return settings
+    as_peers = {
+        other: values
+        for (other, other_model), values in AS_PEER.items()
+        if other_model == model
+    }
+    for other, values in as_peers.items():
+        settings[f"as {other}"] = values
+    for other, values in as_peers.items():
+        if (dataset, other) == SMALLER:
+            settings[f"as {other}, {SMALL_BATCHES}"] = values | {"batch_size": 256}
+    return settings
+
+
 def dataset_name(folder: Path) -> str:
-    """The name of a dataset: that of its folder, or of the folder around it if that is called data."""
+    """The name of its folder, or of the folder around it if that is called data."""
     return folder.parent.name if folder.name == "data" else folder.name
 
 
 def write_sessions(data: PreparedDataset, work: Path) -> None:
-    """What the scripts read: the sessions of the three parts, every prefix of which is a sample."""
+    """Write what the scripts read: the sessions of the three splits.
+
+    The validation split is the latest tenth of the training sessions, for peers that stop early.
+    """
     data.require_test_part()
     if data.test.targets is not None:
         raise InputError(
-            f"{data.path} was prepared with --target-events; the peers rank every prefix of a session"
+            f"{data.path} was prepared with --target-events; "
+            "the peers rank every prefix of a session"
         )
-    parts = {"train": data.fitting, "validation": data.validation, "test": data.test}
+    splits = {"train": data.fitting, "validation": data.validation, "test": data.test}
     arrays = {
         "items": np.array(data.train_items),
         "vocabulary": np.array(len(data.vocabulary)),
     }
-    for name, part in parts.items():
-        first = int(part.offsets[0])
-        end = int(part.offsets[-1])
-        arrays[f"{name}_items"] = part.items[first:end].numpy()
-        arrays[f"{name}_offsets"] = (part.offsets - first).numpy()
+    for name, split in splits.items():
+        first = int(split.offsets[0])
+        end = int(split.offsets[-1])
+        arrays[f"{name}_items"] = split.items[first:end].numpy()
+        arrays[f"{name}_offsets"] = (split.offsets - first).numpy()
     work.mkdir(parents=True, exist_ok=True)
     np.savez(work / "sessions.npz", **arrays)
 
@@ -299,31 +306,27 @@ def outcome(
     script = SCRIPTS / f"{job['peer']}_peer.py"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    more = {
-        "data": options.dataset,
-        "sessions": options.work / "sessions.npz",
+    peer_folder = None
+    if job["peer"] in FOLDERS:
+        peer_folder = str(getattr(options, job["peer"]).resolve())
+    read_by_script = {
+        "data": str(options.dataset.resolve()),
+        "sessions": str((options.work / "sessions.npz").resolve()),
         "threads": options.threads,
+        "peer_folder": peer_folder,
+        "epochs": options.epochs,
     }
-    more["peer_folder"] = (
-        getattr(options, job["peer"]) if job["peer"] in FOLDERS else None
-    )
-    absolute = {
-        name: str(value.resolve()) if isinstance(value, Path) else value
-        for name, value in more.items()
-    }
-    (folder / "job.json").write_text(
-        json.dumps(job | absolute | {"epochs": options.epochs}), encoding="utf-8"
-    )
+    job_file = folder / "job.json"
+    job_file.write_text(json.dumps(job | read_by_script), encoding="utf-8")
     row = job | {"lines_of_user_code": lines_of_code(script)}
     try:
         python = interpreter(job["peer"], options)
-        threads = [
+        environment = [
             f"{name}={options.threads}"
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
         ]
-        taken = measured(
-            ["env", *threads, str(python), str(script), str(folder / "job.json")]
-        )
+        line = ["env", *environment, str(python), str(script), str(job_file)]
+        taken = measured(line)
     except (SystemExit, subprocess.CalledProcessError) as error:
         return row | {"error": str(error).strip().splitlines()[-1][:300]}
     ranks = torch.from_numpy(np.load(folder / "ranks.npy"))
@@ -338,14 +341,12 @@ def interpreter(peer: str, options: argparse.Namespace) -> Path:
     python = environment / "bin" / "python"
     complete = environment / "complete"
     if not complete.exists():
-        subprocess.run(
-            [sys.executable, "-m", "venv", "--clear", environment], check=True
-        )
+        create = [sys.executable, "-m", "venv", "--clear", environment]
+        subprocess.run(create, check=True)
+        install = [python, "-m", "pip", "install", "--quiet"]
         # torch first, in its version: pip must not look for another one.
         for packages in dict.fromkeys((PACKAGES[peer][:1], PACKAGES[peer])):
-            subprocess.run(
-                [python, "-m", "pip", "install", "--quiet", *packages], check=True
-            )
+            subprocess.run([*install, *packages], check=True)
         complete.touch()
     return python
 
@@ -357,10 +358,9 @@ def accuracy(ranks: torch.Tensor, data: PreparedDataset) -> dict[str, Any]:
     intervals = {}
     for metric, k in METRICS:
         of_samples = gains(ranks, metric, k)
-        bounds = compare_paired(of_samples, torch.zeros_like(of_samples), session)
-        intervals[f"{metric}@{k}"] = [
-            round(100 * bound, 2) for bound in (bounds.low, bounds.high)
-        ]
+        test = compare_paired(of_samples, torch.zeros_like(of_samples), session)
+        bounds = [round(100 * bound, 2) for bound in (test.low, test.high)]
+        intervals[f"{metric}@{k}"] = bounds
     return {
         "samples": len(ranks),
         "metrics": {name: round(100 * metrics[name], 2) for name in intervals},
@@ -369,22 +369,18 @@ def accuracy(ranks: torch.Tensor, data: PreparedDataset) -> dict[str, Any]:
 
 
 def lines_of_code(script: Path) -> int:
-    """Lines without blank ones, comments, docstrings, and those that only measure, which end in `#
-    measures`."""
+    """Lines that are not blank, a comment or a docstring, and do not end in `# measures`."""
     text = script.read_text(encoding="utf-8")
-    strings = {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    return sum(
-        bool(line.strip())
-        and not line.strip().startswith("#")
-        and not line.endswith("# measures")
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    code = [
+        line.strip()
         for number, line in enumerate(text.splitlines(), start=1)
-        if number not in strings
-    )
+        if number not in docstrings and not line.endswith("# measures")
+    ]
+    return sum(bool(line) and not line.startswith("#") for line in code)
 
 
 if __name__ == "__main__":

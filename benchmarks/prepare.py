@@ -1,16 +1,10 @@
-"""Time and memory of `posrec prepare`, compared with a bare polars pipeline over the same file in
-the same run.
+"""Time and memory of `posrec prepare`, compared with a bare polars pipeline over the same file.
 
-The script writes a log like yoochoose-clicks.dat (seeded): sessions overlap in time, items follow
-Zipf's law. Then the contenders take turns, each in a process of its own so that its peak memory can
-be measured:
+    python benchmarks/prepare.py --clicks 2000000
 
-    bare      scan the file, parse the time, gather each session's items by time, sink to Parquet (bare_pipeline.py)
-    paper     posrec prepare --format yoochoose
-    clean     posrec prepare --format yoochoose --recipe clean
-
-    python benchmarks/prepare.py                     33,000,000 clicks, three rounds, results/prepare.json
-    python benchmarks/prepare.py --clicks 2000000    quicker
+The log is like yoochoose-clicks.dat: sessions overlap in time, items follow Zipf's law. The
+contenders take turns, each in another process, whose peak memory is measured: `bare`
+(bare_pipeline.py), and `posrec prepare` with the recipes `paper` and `clean`.
 """
 
 import shutil
@@ -50,9 +44,8 @@ def make_log(path: Path, clicks: int) -> None:
     times = START + begun[session - 1] + since
     chances = 1 / np.arange(1, ITEMS + 1) ** 0.9
     names = 214_500_000 + random.permutation(ITEMS)
-    items = names[
-        np.searchsorted(np.cumsum(chances) / chances.sum(), random.random(clicks))
-    ]
+    shares = np.cumsum(chances) / chances.sum()
+    items = names[np.searchsorted(shares, random.random(clicks))]
     order = np.argsort(times)
     with path.open("wb") as file:
         for start in range(0, clicks, CHUNK):
@@ -66,33 +59,23 @@ def make_log(path: Path, clicks: int) -> None:
 
 
 def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """Run the contenders in turns, `rounds` times; medians, and ratios to the bare pipeline of each
-    round."""
+    """Medians of the contenders, and of their ratios to the bare pipeline of the same round."""
     runs: dict[str, list[dict[str, Any]]] = {"bare": [], "paper": [], "clean": []}
     for number in range(rounds):
         for name, of_name in runs.items():
             out = folder / f"{name}-{number}"
             if name == "bare":
-                command = [
-                    sys.executable,
-                    str(Path(__file__).with_name("bare_pipeline.py")),
-                    str(log),
-                    str(out),
-                ]
+                script = Path(__file__).with_name("bare_pipeline.py")
+                command = [sys.executable, str(script), str(log), str(out)]
             else:
-                command = posrec(
-                    "prepare",
-                    log,
-                    "--format",
-                    "yoochoose",
-                    "--recipe",
-                    name,
-                    "--out",
-                    out,
-                )
+                recipe = ("--format", "yoochoose", "--recipe", name)
+                command = posrec("prepare", log, *recipe, "--out", out)
             of_name.append(measured(command))
             print(f"round {number + 1}: {name:7} {of_name[-1]}", flush=True)
-            shutil.rmtree(out) if out.is_dir() else out.unlink()
+            if out.is_dir():
+                shutil.rmtree(out)
+            else:
+                out.unlink()
     table = {}
     for name, of_name in runs.items():
         ratios = [
@@ -109,17 +92,17 @@ def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    given = options(__doc__, "results/prepare.json", clicks=33_000_000, rounds=3)
+    arguments = options(__doc__, "results/prepare.json", clicks=33_000_000, rounds=3)
     with tempfile.TemporaryDirectory(prefix="posrec-bench-") as folder:
         log = Path(folder) / "clicks.dat"
-        apart(make_log, log, given.clicks)
+        apart(make_log, log, arguments.clicks)
         results = {
             "seed": SEED,
-            "clicks": given.clicks,
+            "clicks": arguments.clicks,
             "log_gib": round(log.stat().st_size / 2**30, 3),
-            "contenders": compare(log, Path(folder), given.rounds),
+            "contenders": compare(log, Path(folder), arguments.rounds),
         }
-    write_result(given.out, results)
+    write_result(arguments.out, results)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""Logs larger than memory: time and peak memory of `posrec prepare` in parts, each in a process of
-its own.
+"""Logs larger than memory: time and peak memory of `posrec prepare --memory`.
 
-    python benchmarks/prepare_large.py --folder LOGS                 both logs
-    python benchmarks/prepare_large.py --folder LOGS --part otto     one of them; the result of the other stays
+    python benchmarks/prepare_large.py --folder LOGS --part otto
 
-Two seeded logs are made: `yoochoose`, 33 million clicks in one file (benchmarks/prepare.py),
-prepared with --memory 1.5GB; and `otto`, 200 million in twenty Parquet files of OTTO's size (1.8
-million items, sessions of 16 clicks that run from one file into the next), prepared with --memory
-4GB. Seconds depend on what else the machine does, so CPU seconds are given too."""
+Two logs are made: `yoochoose`, 33 million clicks in one file (benchmarks/prepare.py), and `otto`,
+200 million in Parquet files of OTTO's size. Without --part both are prepared, else the result of
+the other one stays. Seconds depend on other work on the machine, CPU seconds less so.
+"""
 
 import shutil
 import sys
@@ -29,7 +27,7 @@ FILES = 20
 
 
 def make_otto(folder: Path, clicks: int) -> None:
-    """Write FILES Parquet files in order of time."""
+    """Write Parquet files in order of time; sessions run from one file into the next."""
     folder.mkdir(parents=True)
     window = DAYS * 86_400_000 // FILES
     sessions = clicks // FILES // AVERAGE_LENGTH
@@ -46,54 +44,41 @@ def make_otto(folder: Path, clicks: int) -> None:
         first = np.cumsum(lengths) - lengths
         since -= np.repeat(since[first], lengths)
         begun = START + number * window + random.integers(0, window, sessions)
-        items = np.searchsorted(
-            popular, np.sort(random.random(len(session), dtype=np.float32))
-        )
+        uniform = np.sort(random.random(len(session), dtype=np.float32))
+        items = np.searchsorted(popular, uniform)
         random.shuffle(items)
-        made = pl.DataFrame(
-            {"session": session, "aid": items, "ts": np.repeat(begun, lengths) + since}
-        )
-        rows = pl.concat([late, made]).sort("ts", maintain_order=True)
+        times = np.repeat(begun, lengths) + since
+        new_rows = pl.DataFrame({"session": session, "aid": items, "ts": times})
+        rows = pl.concat([late, new_rows]).sort("ts", maintain_order=True)
         end = START + (number + 1) * window if number < FILES - 1 else sys.maxsize
         late = rows.filter(pl.col("ts") >= end)
-        rows.filter(pl.col("ts") < end).write_parquet(
-            folder / f"part-{number:05d}.snappy.parquet", "snappy"
-        )
+        file = folder / f"part-{number:05d}.snappy.parquet"
+        rows.filter(pl.col("ts") < end).write_parquet(file, compression="snappy")
 
 
 def main() -> None:
-    given = options(__doc__, "results/prepare_large.json", folder=Path("logs"), part="")
-    given.folder.mkdir(parents=True, exist_ok=True)
-    yoochoose = given.folder / "clicks.dat"
-    otto = given.folder / "otto"
+    arguments = options(
+        __doc__, "results/prepare_large.json", folder=Path("logs"), part=""
+    )
+    folder = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    yoochoose = folder / "clicks.dat"
+    otto = folder / "otto"
     if not yoochoose.exists():
         apart(prepare.make_log, yoochoose, 33_000_000)
     if not otto.exists():
         apart(make_otto, otto, 200_000_000)
-    logs = {
-        "yoochoose": [
-            str(yoochoose),
-            "--format",
-            "yoochoose",
-            "--recipe",
-            "clean",
-            "--memory",
-            "1.5GB",
-        ],
-        "otto": [
-            str(otto / "part-*.parquet"),
-            "--format",
-            "parquet",
-            "--time-unit",
-            "ms",
-            "--memory",
-            "4GB",
-        ],
+    logs = {"yoochoose": yoochoose, "otto": otto / "part-*.parquet"}
+    options_of = {
+        "yoochoose": "--format yoochoose --recipe clean --memory 1.5GB",
+        "otto": "--format parquet --time-unit ms --memory 4GB",
     }
-    parts = read_json(given.out)["parts"] if given.out.exists() else {}
-    for part in [given.part] if given.part else logs:
-        out = given.folder / f"prepared-{part}"
-        figures = measured(posrec("prepare", *logs[part], "--out", out, "--overwrite"))
+    parts = read_json(arguments.out)["parts"] if arguments.out.exists() else {}
+    for part in [arguments.part] if arguments.part else logs:
+        out = folder / f"prepared-{part}"
+        out_options = ("--out", out, "--overwrite")
+        line = posrec("prepare", logs[part], *options_of[part].split(), *out_options)
+        figures = measured(line)
         manifest = read_json(out / "manifest.json")
         shutil.rmtree(out)
         parts[part] = {
@@ -101,9 +86,9 @@ def main() -> None:
             "peak_gb": round(figures["peak_gib"] * 2**30 / 1e9, 3),
             "fingerprint": manifest["fingerprint"],
             "clicks_read": manifest["steps"][0]["clicks"],
-            "command": " ".join(["posrec prepare LOG", *logs[part][1:]]),
+            "command": f"posrec prepare LOG {options_of[part]}",
         }
-        write_result(given.out, {"parts": parts, "seed": [prepare.SEED, SEED]})
+        write_result(arguments.out, {"parts": parts, "seed": [prepare.SEED, SEED]})
 
 
 if __name__ == "__main__":

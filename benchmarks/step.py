@@ -1,20 +1,18 @@
-"""A training step on a CPU against the least it must do, and against a public implementation, side
-by side.
+"""A training step on a CPU against the least it must do and against a public implementation.
 
-    git clone https://github.com/CRIPAC-DIG/SR-GNN
     python benchmarks/step.py --data prepared/diginetica --peer SR-GNN/pytorch_code
 
-Steps at batch 100, in turns: PosRec with `precision=auto` and with `fp32`; the least of both, which
-is the softmax over all items forward and backward and Adam over the item table, nothing of the
-model; and the peer's. The ratios depend less on the machine than the milliseconds do. Then the
-whole test part is ranked once."""
+The peer is a clone of https://github.com/CRIPAC-DIG/SR-GNN. The steps take turns: PosRec with
+`precision=auto` and with `fp32`, the least, and the peer's. The ratios depend less on the machine
+than the milliseconds do. Then the whole test part is ranked once.
+"""
 
 import importlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,24 +29,24 @@ from posrec.training.epoch import matmul_precision
 from posrec.training.settings import Settings
 from posrec.training.softmax import softmax_loss
 
-# steps of a turn
-BATCH = 100
-STEPS = 10
+BATCH = 100  # sessions of a step
+STEPS = 10  # of a turn
 Step = Callable[[int], object]
 
 
 def least_step(model: PosRec, items: int) -> Step:
-    """The softmax and Adam of the item table."""
+    """The softmax over all items, forward and backward, and Adam over the item table."""
     table = torch.nn.Parameter(torch.randn_like(model.embedding.weight) * 0.1)
     adam = torch.optim.Adam([table], lr=0.001, weight_decay=1e-5, fused=True)
     sessions = torch.randn(BATCH, model.config.d)
     targets = torch.randint(1, items + 1, (BATCH,))
     sessions.requires_grad_()
-    loss = softmax_loss(items)
+    loss_function = softmax_loss(items)
 
     def step(_: int) -> None:
         adam.zero_grad()
-        loss(sessions, table, targets).mean().backward()
+        loss: Any = loss_function(sessions, table, targets).mean()
+        loss.backward()
         adam.step()
 
     return step
@@ -58,14 +56,14 @@ def peer_step(code: Path, data: PreparedDataset) -> Step:
     """SR-GNN's public code as its main.py calls it, on the samples of the first 2,000 sessions."""
     sys.path.insert(0, str(code))
     modules = {name: importlib.import_module(name) for name in ("utils", "model")}
-    part = data.train.part(0, 2000)
+    sessions = data.train.part(0, 2000)
     inputs = []
     targets = []
-    for session in range(part.sessions):
-        clicks = part.items[part.offsets[session] : part.offsets[session + 1]].tolist()
-        for place in range(1, len(clicks)):
-            inputs.append(clicks[:place])
-            targets.append(clicks[place])
+    for number in range(sessions.sessions):
+        clicks = sessions.session(number).tolist()
+        for position in range(1, len(clicks)):
+            inputs.append(clicks[:position])
+            targets.append(clicks[position])
     options = SimpleNamespace(
         hiddenSize=100,
         batchSize=BATCH,
@@ -83,31 +81,52 @@ def peer_step(code: Path, data: PreparedDataset) -> Step:
 
     def step(number: int) -> None:
         model.optimizer.zero_grad()
-        wanted, scores = modules["model"].forward(
-            model, slices[number % len(slices)], samples
-        )
-        model.loss_function(scores, torch.Tensor(wanted).long() - 1).backward()
+        batch = slices[number % len(slices)]
+        next_items, scores = modules["model"].forward(model, batch, samples)
+        next_numbers = torch.Tensor(next_items).long() - 1
+        model.loss_function(scores, next_numbers).backward()
         model.optimizer.step()
 
     return step
 
 
+def step_times(
+    steps: dict[str, Step], items: int, rounds: int
+) -> dict[str, list[float]]:
+    """Milliseconds a step, of each kind in each round."""
+
+    def turn(name: str, number: int) -> None:
+        precision = "fp32" if name == "step_fp32" else "auto"
+        with ExitStack() as stack:
+            if name != "peer":
+                settings = Settings(precision=precision)
+                stack.enter_context(matmul_precision(settings, CPU, items))
+            for step in range(number * STEPS, (number + 1) * STEPS):
+                steps[name](step)
+
+    times = in_turns({name: partial(turn, name) for name in steps}, rounds)
+    return {name: [ms / STEPS for ms in values] for name, values in times.items()}
+
+
+def median_ratio(times: list[float], others: list[float]) -> float:
+    ratios = (ms / other for ms, other in zip(times, others, strict=True))
+    return round(statistics.median(ratios), 3)
+
+
 def main() -> None:
-    given = options(
+    arguments = options(
         __doc__,
         "results/step.json",
         data=Path("prepared/diginetica"),
         rounds=15,
         peer=Path("pytorch_code"),
     )
-    data = load(given.data)
+    data = load(arguments.data)
+    items = data.train_items
     length = PosRecConfig().max_length
     auto, fp32 = (
         Training(
-            data.train,
-            data.train_items,
-            Settings(batch_size=BATCH, precision=precision),
-            length,
+            data.train, items, Settings(batch_size=BATCH, precision=precision), length
         )
         for precision in ("auto", "fp32")
     )
@@ -115,51 +134,29 @@ def main() -> None:
     steps = {
         "step": auto.run,
         "step_fp32": fp32.run,
-        "least": least_step(model, data.train_items),
-        "peer": peer_step(given.peer, data),
+        "least": least_step(model, items),
+        "peer": peer_step(arguments.peer, data),
     }
-
-    def turn(name: str, number: int) -> None:
-        precision = Settings(precision="fp32" if name.endswith("fp32") else "auto")
-        ours = (
-            matmul_precision(precision, CPU, data.train_items)
-            if name != "peer"
-            else nullcontext()
-        )
-        with ours:
-            for place in range(number * STEPS, (number + 1) * STEPS):
-                steps[name](place)
-
-    taken = in_turns({name: partial(turn, name) for name in steps}, given.rounds)
-    taken = {name: [ms / STEPS for ms in values] for name, values in taken.items()}
-
-    def ratio(name: str, other: str) -> float:
-        return round(
-            statistics.median(
-                one / two for one, two in zip(taken[name], taken[other], strict=True)
-            ),
-            3,
-        )
-
-    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
+    times = step_times(steps, items, arguments.rounds)
+    clicks = torch.bincount(data.train.items.long(), minlength=items + 1)
     began = time.perf_counter()
-    evaluate(model.eval(), data.test, data.train_items, model.config.max_length, clicks)
+    evaluate(model.eval(), data.test, items, length, clicks)
     ranking = time.perf_counter() - began
     report: dict[str, Any] = {
         "seed": 0,
         "dataset": data.fingerprint,
-        "items": data.train_items,
+        "items": items,
         **{
             f"{name}_ms": round(statistics.median(values), 1)
-            for name, values in taken.items()
+            for name, values in times.items()
         },
-        **{f"{name}_best_ms": round(min(values), 1) for name, values in taken.items()},
-        "step_of_least": ratio("step", "least"),
-        "step_of_peer": ratio("step", "peer"),
+        **{f"{name}_best_ms": round(min(values), 1) for name, values in times.items()},
+        "step_of_least": median_ratio(times["step"], times["least"]),
+        "step_of_peer": median_ratio(times["step"], times["peer"]),
         "test_samples": len(data.test),
         "evaluate_seconds": round(ranking, 1),
     }
-    write_result(given.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,13 @@
 """Time, memory and accuracy of a training, alone on its device; or the time of the whole command.
 
-    python benchmarks/training_time.py prepared/diginetica --model posrec-plus
-    python benchmarks/training_time.py prepared/diginetica --model posrec --seeds 5 --set batch_size=1024 ...
-    python benchmarks/training_time.py prepared/diginetica --seeds 3 --command --out results/command.json
-    python benchmarks/training_time.py posrec-demo/data --model posrec --set epochs=1 --seeds 2 --command --beside \
-        --out results/side_by_side.json
+    python benchmarks/training_time.py prepared/diginetica --command --out results/command.json
 
-A row of results/training_time.json is replaced when it is measured again. Seconds of an epoch are
-those of the median epoch; the time to compile is in the total alone, and is short if the machine
-has compiled the same before. With --command, `posrec train` is timed from start to exit, each time
-in a process of its own; the first may have to compile. With --beside too, it is timed alone, and
-then as often as there are seeds at the same time; on a machine that has other work, compare the CPU
-seconds, of which threads that spin while they wait would take more."""
+A row of results/training_time.json is replaced when it is measured again. The time to compile is
+in the total alone, and is short if the machine has compiled the same before. On a machine that has
+other work, compare the CPU seconds.
+"""
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -51,29 +46,39 @@ def main() -> None:
     parser.add_argument(
         "--beside",
         action="store_true",
-        help="time so many commands at the same time, too",
+        help="with --command: then time the same number of commands at the same time",
     )
     options = parser.parse_args()
     if options.command:
-        pairs = [word for pair in options.pairs for word in ("--set", pair)]
-        words = ["train", str(options.dataset), "--model", options.model, *pairs]
-        with tempfile.TemporaryDirectory() as folder:
-            alone, beside = (
-                [
-                    posrec(*words, "--out", f"{folder}/{kind}-{seed}")
-                    for seed in range(options.seeds)
-                ]
-                for kind in ("alone", "beside")
-            )
-            measures = [measured(line) for line in alone]
-            first, *others = (one["seconds"] for one in measures)
-            result: dict[str, Any] = {"first_seconds": first, "seconds": others}
-            if options.beside:
-                result["alone"] = measures
-                with ThreadPoolExecutor(options.seeds) as together:
-                    result["together"] = list(together.map(measured, beside))
-        write_result(options.out, {"timed": " ".join(["posrec", *words]), **result})
-        return
+        time_commands(options)
+    else:
+        time_trainings(options)
+
+
+def time_commands(options: argparse.Namespace) -> None:
+    """Time `posrec train` from start to exit. The first one may have to compile."""
+    words = ["train", str(options.dataset), "--model", options.model]
+    for pair in options.pairs:
+        words += ["--set", pair]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def lines(kind: str) -> list[list[str]]:
+            return [
+                posrec(*words, "--out", f"{folder}/{kind}-{seed}")
+                for seed in range(options.seeds)
+            ]
+
+        alone = [measured(line) for line in lines("alone")]
+        first, *others = (figures["seconds"] for figures in alone)
+        result: dict[str, Any] = {"first_seconds": first, "seconds": others}
+        if options.beside:
+            result["alone"] = alone
+            with ThreadPoolExecutor(options.seeds) as together:
+                result["together"] = list(together.map(measured, lines("beside")))
+    write_result(options.out, {"timed": " ".join(["posrec", *words]), **result})
+
+
+def time_trainings(options: argparse.Namespace) -> None:
     dataset = load(options.dataset)
     settings = parse_pairs(options.pairs)
     with TerminalProgress() as progress:
@@ -81,13 +86,12 @@ def main() -> None:
             trained(dataset, options.model, settings | {"seed": seed}, progress)
             for seed in range(options.seeds)
         ]
+    epochs = [seconds for run in runs for seconds in run["epochs"]]
     row = {
         "dataset": options.dataset.name,
         "model": options.model,
         "settings": settings,
-        "epoch_seconds": round(
-            statistics.median(second for run in runs for second in run["epochs"]), 3
-        ),
+        "epoch_seconds": round(statistics.median(epochs), 3),
         "training_seconds": [round(sum(run["epochs"]), 2) for run in runs],
         "total_seconds": [run["total"] for run in runs],
         "peak_gb": max(run["peak_gb"] for run in runs),
@@ -111,12 +115,11 @@ def trained(
             data, model, out, settings, progress=progress, resumable=False, export=False
         )
         total = time.perf_counter() - began
+        peak = torch.cuda.max_memory_allocated()  # 0 on a CPU
         return {
             "epochs": [line["seconds"] for line in epochs_of(out)],
             "total": round(total, 1),
-            "peak_gb": round(
-                torch.cuda.max_memory_allocated() / 2**30, 2
-            ),  # 0 on a CPU
+            "peak_gb": round(peak / 2**30, 2),
             "metrics": outcome.metrics,
         }
 

@@ -2,15 +2,10 @@
 
     python benchmarks/warm_start.py prepared/diginetica --set protocol=paper
 
-The test week is cut into equal parts as days, with the number of a session as its time, since the
-public splits have no times. For each day d, the training sessions are all before it.
-
-    day 1            one run from scratch
-    day 2, 3, ...    one run from scratch, and one that starts from the warm run of the day before (day 2: from day 1's)
-
-Both are ranked on day d, and so is the warm run of the day before without any training, which says
-what a night of training is worth. Finished runs are kept in the folder --work, so that a stopped
-call continues."""
+The test part is cut into days of equal size, in the order of its sessions, since the public splits
+have no times. Every night trains on all sessions before its day and is ranked on that day.
+Finished runs are kept in the folder --work, so that an interrupted call continues.
+"""
 
 import json
 import shutil
@@ -67,46 +62,47 @@ def cut(data: PreparedDataset, days: int, folder: Path) -> list[PreparedDataset]
     """A prepared dataset for each day: trained on everything before it, tested on it."""
     train = sessions_of(data, data.train)
     test = sessions_of(data, data.test)
-    bounds = [round(len(test) * day / days) for day in range(days + 1)]
-    return [
-        load(path / "data")
-        if path.exists()
-        else prepare_sessions(path, train + test[:start], test[start:end])
-        for path, start, end in zip(
-            (folder / str(day) for day in range(days)), bounds, bounds[1:], strict=False
-        )
-    ]
+    datasets = []
+    for day in range(days):
+        path = folder / str(day)
+        if path.exists():
+            datasets.append(load(path / "data"))
+            continue
+        start = round(len(test) * day / days)
+        end = round(len(test) * (day + 1) / days)
+        prepared = prepare_sessions(path, train + test[:start], test[start:end])
+        datasets.append(prepared)
+    return datasets
 
 
 def nights(
     days: list[PreparedDataset], model: str, settings: dict[str, Any], folder: Path
 ) -> list[dict[str, Any]]:
+    """A run from scratch and a warm one, which starts from the run of the night before.
+
+    That run is also ranked without any training, which shows what a night of training is worth.
+    """
     rows = []
+    from_scratch = {"model": model, "settings": settings}
     before = folder / "scratch-1"
     with TerminalProgress() as progress:
-        train(days[0], before, progress, model=model, settings=settings)
+        train(days[0], before, progress, **from_scratch)
         for number, day in enumerate(days[1:], start=2):
-            scratch = train(
-                day,
-                folder / f"scratch-{number}",
-                progress,
-                model=model,
-                settings=settings,
-            )
-            warm = train(day, folder / f"warm-{number}", progress, start_from=before)
+            out = folder / f"scratch-{number}"
+            scratch = train(day, out, progress, **from_scratch)
+            out = folder / f"warm-{number}"
+            warm = train(day, out, progress, start_from=before)
             untrained = evaluate_run(
                 load_run(before), day, "auto", progress, match_ids=True
-            ).metrics
-            without_training = {name: untrained[name] for name in METRICS}
-            rows.append(
-                {
-                    "day": number,
-                    "scratch": scratch,
-                    "warm": warm,
-                    "no training": without_training,
-                }
             )
-            before = folder / f"warm-{number}"
+            row = {
+                "day": number,
+                "scratch": scratch,
+                "warm": warm,
+                "no training": {name: untrained.metrics[name] for name in METRICS},
+            }
+            rows.append(row)
+            before = out
     return rows
 
 

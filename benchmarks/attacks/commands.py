@@ -38,12 +38,13 @@ from posrec.runs.run import load_run
 
 NIGHTLY = Path(__file__).resolve().parents[2] / "examples/nightly/nightly.py"
 COMMANDS = ("prepare", "train", "score", "export")
-KILLED = ("prepare", "train", "score") * 3 + (
-    "export",
-    "export of the run",
-)  # an export takes ten times as long
+# An export takes ten times as long as the others, and is killed less often.
+KILLED = ("prepare", "train", "score") * 3 + ("export", "export of the run")
 MODELS = ("posrec-plus", "posrec", "coclick")
 ONE = "the-only-item"
+DIFFERENT_RANKS = (
+    "process 0 and process 1 of the training have different data or options"
+)
 KILLED_AT_RENAME = """
 import os, signal
 left = [{number}]
@@ -81,19 +82,14 @@ class Undisturbed:
         self, draw: random.Random, at_rename: bool, *arguments: object
     ) -> "subprocess.CompletedProcess[str]":
         """The program again, killed at a random moment, or before or after one of its renames."""
+        code = self.code + EXIT
         if not at_rename:
-            return forked(
-                *arguments,
-                code=self.code + EXIT,
-                kill_after=draw.uniform(0, self.seconds),
-            )
+            kill_after = draw.uniform(0, self.seconds)
+            return forked(*arguments, code=code, kill_after=kill_after)
         number = draw.randint(1, self.renames)
         is_before = draw.random() < 0.5
-        return forked(
-            *arguments,
-            code=self.code + EXIT,
-            before=KILLED_AT_RENAME.format(number=number, before=is_before),
-        )
+        before = KILLED_AT_RENAME.format(number=number, before=is_before)
+        return forked(*arguments, code=code, before=before)
 
 
 class Commands:
@@ -123,61 +119,54 @@ class Commands:
     def fresh(self, name: str) -> Path:
         """Where the command writes, in an empty folder."""
         for path in self.work.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         if name == "export of the run":
             shutil.copytree(self.run, self.work / "out")
-        return self.work / {"score": "answers.jsonl", "export": "model.onnx"}.get(
-            name, "out"
-        )
+        files = {"score": "answers.jsonl", "export": "model.onnx"}
+        return self.work / files.get(name, "out")
 
     def arguments(self, name: str, out: Path) -> list[object]:
+        sessions = self.folder / "sessions.jsonl"
         return {
             "prepare": ["prepare", self.folder / "clicks.csv", "--out", out],
             "train": ["train", self.folder / "data", "--out", out, *SMALL, "--seed", 1],
-            "score": [
-                "score",
-                self.run,
-                self.folder / "sessions.jsonl",
-                out,
-                "--device",
-                "cpu",
-            ],
+            "score": ["score", self.run, sessions, out, "--device", "cpu"],
             "export": ["export", self.run, "--onnx", out],
             "export of the run": ["export", out],
         }[name]
 
     def content(self, name: str, out: Path) -> bytes:
-        """What must be the same after the repetition; an export is checked by the command itself."""
-        if name == "export of the run":
-            return b"" if load_run(out).has_export else b"none"
-        file = {
-            "prepare": out / "train_items.npy",
-            "train": out / "model.safetensors",
-        }.get(name, out)
-        return (
-            file.read_bytes()
-            if name != "export"
-            else b""
-            if file.stat().st_size
-            else b"empty"
-        )
+        """What must be the same after the repetition; the command itself checks an export."""
+        match name:
+            case "export of the run":
+                return b"" if load_run(out).has_export else b"none"
+            case "export":
+                return b"" if out.stat().st_size else b"empty"
+            case "prepare":
+                return (out / "train_items.npy").read_bytes()
+            case "train":
+                return (out / "model.safetensors").read_bytes()
+            case _:
+                return out.read_bytes()
 
     def repeat(self, name: str, out: Path) -> str:
         """A command that was disturbed succeeds with the same result, and leaves nothing else."""
-        more = (
-            {"train": ["--resume"], "export of the run": ["--overwrite"]}.get(name, [])
-            if out.exists()
-            else []
-        )
-        again = forked(*self.arguments(name, out), *more)
+        arguments = self.arguments(name, out)
+        if name == "train" and out.exists():
+            arguments.append("--resume")
+        if name == "export of the run" and out.exists():
+            arguments.append("--overwrite")
+        again = forked(*arguments)
         assert again.returncode == 0, f"{name} again: {again.stderr.strip()[-200:]}"
         self.check_output(name, out)
         return "then repeated with the same result"
 
     def check_output(self, name: str, out: Path) -> None:
-        assert self.content(name, out) == self.results[name], (
-            f"{name} gives another result"
-        )
+        is_same = self.content(name, out) == self.results[name]
+        assert is_same, f"{name} gives another result"
         left = [path.name for path in out.parent.iterdir() if path != out]
         assert not left, f"{name} left {left}"
 
@@ -200,23 +189,18 @@ def command_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]
         name = KILLED[number % len(KILLED)]
         out = commands.fresh(name)
         at_rename = number // len(KILLED) % 2 == 1
-        done = commands.undisturbed[name].killed(
-            draw, at_rename, *commands.arguments(name, out)
-        )
-        assert done.returncode in (0, -signal.SIGKILL), (
-            f"{name}: {done.stderr.strip()[-200:]}"
-        )
+        arguments = commands.arguments(name, out)
+        done = commands.undisturbed[name].killed(draw, at_rename, *arguments)
+        error = f"{name}: {done.stderr.strip()[-200:]}"
+        assert done.returncode in (0, -signal.SIGKILL), error
         if name == "export of the run":
             asked = forked("recommend", out, "i3", "--device", "cpu")
-            assert asked.returncode == 0, (
-                f"{name}: the run can't be used: {asked.stderr[-200:]}"
-            )
-        if done.returncode == 0 or (
-            out.exists() and name not in ("train", "export of the run")
-        ):
-            assert commands.content(name, out) == commands.results[name], (
-                f"{name} left a file that differs"
-            )
+            error = f"{name}: the run can't be used: {asked.stderr[-200:]}"
+            assert asked.returncode == 0, error
+        grows_in_place = name in ("train", "export of the run")
+        if done.returncode == 0 or (out.exists() and not grows_in_place):
+            is_same = commands.content(name, out) == commands.results[name]
+            assert is_same, f"{name} left a file that differs"
             yield f"{name}: complete"
         else:
             yield f"{name}: killed, {commands.repeat(name, out)}"
@@ -245,23 +229,18 @@ def full_disk(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                 pages = sum(-(-size // 4096) for size in commands.bytes[name])
                 mount(f"{max(1, int(share * pages)) * 4096},remount")
             else:
-                before = FILE_SIZE_LIMIT.format(
-                    size=int(share * max(commands.bytes[name]))
-                )
+                size = int(share * max(commands.bytes[name]))
+                before = FILE_SIZE_LIMIT.format(size=size)
             done = forked(*commands.arguments(name, out), before=before)
             if on_disk:
                 mount("64m,remount")
-            about = (
-                f"{name} with {share:.0%} ({'disk' if on_disk else 'file size limit'})"
-            )
-            assert is_refused(done, 1), (
-                f"{about}: exit code {done.returncode}, {done.stderr[-300:]}"
-            )
-            left = [
-                path.name
-                for path in work.iterdir()
-                if (name, path.name) != ("train", "out")
-            ]  # it goes on
+            kind = "disk" if on_disk else "file size limit"
+            about = f"{name} with {share:.0%} ({kind})"
+            error = f"{about}: exit code {done.returncode}, {done.stderr[-300:]}"
+            assert is_refused(done, 1), error
+            left = [path.name for path in work.iterdir()]
+            if name == "train" and "out" in left:
+                left.remove("out")  # the training continues from it
             assert not left, f"{about} left {left}"
             yield f"{name}: refused, {commands.repeat(name, out)}"
     finally:
@@ -280,13 +259,11 @@ def two_writers(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
             first = both.submit(forked, *commands.arguments(name, out))
             time.sleep(draw.uniform(0, 0.8 * commands.undisturbed[name].seconds))
             second = both.submit(forked, *commands.arguments(name, out), forker=1)
-            done = sorted(
-                (first.result(), second.result()), key=lambda one: one.returncode
-            )
-        one_wrote = done[0].returncode == 0 and is_refused(done[1], 2)
-        assert one_wrote, (
-            f"{name}: {[(one.returncode, one.stderr[-200:]) for one in done]}"
-        )
+            processes = (first.result(), second.result())
+        winner, loser = sorted(processes, key=lambda process: process.returncode)
+        errors = [(done.returncode, done.stderr[-200:]) for done in (winner, loser)]
+        one_wrote = winner.returncode == 0 and is_refused(loser, 2)
+        assert one_wrote, f"{name}: {errors}"
         commands.check_output(name, out)
         yield f"{name}: one wrote, the other was refused"
 
@@ -300,83 +277,63 @@ def nights(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     log = folder / "nights.csv"
     shutil.rmtree(home, ignore_errors=True)
     write_log(log)
-    night = [
-        "--log",
-        log,
-        "--home",
-        home,
-        "--model",
-        "posrec",
-        "--device",
-        "cpu",
-        "--least",
-        "10",
-    ]
-    night += ["--set", "d=16", "--set", "epochs=2", "--keep", "3"]
+    night = ["--log", log, "--home", home, "--model", "posrec", "--device", "cpu"]
+    night += ["--least", "10", "--set", "d=16", "--set", "epochs=2", "--keep", "3"]
     undisturbed = Undisturbed(NIGHT, *night)
-    known: dict[tuple[str, int], list[str]] = {}
+    earlier: dict[tuple[str, int], list[str]] = {}
     with attacked(figures, home / "current") as target:
 
-        def ask(place: int) -> str:
+        def ask(number: int) -> str:
             """Every answer of a run is the same as before."""
-            place %= len(SESSIONS)
-            status, content = answer(
-                target.server, "/v1/recommend", {"session": SESSIONS[place], "k": 5}
-            )
+            session = number % len(SESSIONS)
+            body = {"session": SESSIONS[session], "k": 5}
+            status, content = answer(target.server, "/v1/recommend", body)
             if status != 200:
                 return f"status {status}"
-            items = [one["item"] for one in content["items"]]
-            return (
-                "right"
-                if known.setdefault((content["run"], place), items) == items
-                else f"wrong: {items}"
-            )
+            items = [item["item"] for item in content["items"]]
+            expected = earlier.setdefault((content["run"], session), items)
+            return "right" if items == expected else f"wrong: {items}"
 
         for number, draw in steps:
             with repeated(ask) as (counts,):
                 killed = undisturbed.killed(draw, number % 2 == 1, *night)
                 again = forked(*night, code=NIGHT + EXIT)
                 time.sleep(SETTLED)
-            succeeds = killed.returncode in (
-                0,
-                3,
-                -signal.SIGKILL,
-            ) and again.returncode in (0, 3)
             errors = (killed.stderr + again.stderr)[-300:]
-            assert succeeds, f"{killed.returncode}, then {again.returncode}: {errors}"
-            folders = (home, home / "runs", home / "data")
-            left = [
-                path.name
-                for folder in folders
-                for path in folder.glob(".*")
-                if path.name != ".lock"
-            ]
+            error = f"{killed.returncode}, then {again.returncode}: {errors}"
+            assert killed.returncode in (0, 3, -signal.SIGKILL), error
+            assert again.returncode in (0, 3), error
+            assert set(counts) == {"right"}, counts
             served = Recommender.load(home / "current", "cpu")
-            expected = [
-                [one.item for one in served.recommend(session, 5)]
+            assert target.answers() == [
+                [item.item for item in served.recommend(session, 5)]
                 for session in SESSIONS
             ]
-            assert set(counts) == {"right"}, counts
-            assert target.answers() == expected
+            left = hidden_files(home)
             assert not left, f"left {left}"
-            yield (
-                "killed, then repeated"
-                if killed.returncode < 0
-                else "done before the kill"
-            )
+            was_killed = killed.returncode < 0
+            yield "killed, then repeated" if was_killed else "done before the kill"
+
+
+def hidden_files(home: Path) -> list[str]:
+    """The unfinished files that nights have left."""
+    names = [
+        path.name
+        for folder in (home, home / "runs", home / "data")
+        for path in folder.glob(".*")
+    ]
+    return [name for name in names if name != ".lock"]
 
 
 def one_item(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     """A catalogue of one item, with posrec-plus, posrec and coclick: `prepare`, `train`,
     `evaluate`, `recommend`, `score`, `export`, `serve`. Every command recommends it."""
-    clicks = [
-        f"s{n},{ONE},{1_700_000_000_000 + 3_600_000 * n + m}"
-        for n in range(60)
-        for m in range(2 + n % 3)
-    ]
-    (folder / "one.csv").write_text(
-        "\n".join(["session_id,item_id,timestamp", *clicks]) + "\n"
-    )
+    lines = ["session_id,item_id,timestamp"]
+    for session in range(60):
+        start = 1_700_000_000_000 + 3_600_000 * session
+        clicks = range(2 + session % 3)
+        lines += [f"s{session},{ONE},{start + click}" for click in clicks]
+    (folder / "one.csv").write_text("\n".join(lines) + "\n")
     (folder / "one.jsonl").write_text(f'["{ONE}"]\n')
     for number, _ in steps:
         model = MODELS[number % 3]
@@ -400,14 +357,12 @@ def one_item(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                 and "nan" not in done.stdout
             )
             output = (done.stdout + done.stderr)[-300:]
-            assert is_right, (
-                f"{model}: {line[0]}: exit code {done.returncode}: {output}"
-            )
+            error = f"{model}: {line[0]}: exit code {done.returncode}: {output}"
+            assert is_right, error
         with serving(run, onnx=True, forked=False) as server:
-            items = [one["item"] for one in server.recommend(ONE).json()["items"]]
-        assert items == json.loads(answers.read_text())["items"] == [ONE], (
-            f"{model}: {items}, {answers.read_text()}"
-        )
+            items = [item["item"] for item in server.recommend(ONE).json()["items"]]
+        scored = json.loads(answers.read_text())["items"]
+        assert items == scored == [ONE], f"{model}: {items}, {answers.read_text()}"
         assert not tracebacks(server), model
         yield f"{model}: all commands"
 
@@ -417,13 +372,11 @@ def different_ranks(folder: Path, steps: Steps, figures: Figures) -> Iterator[st
     that names the difference, and nothing is written."""
     make_run(folder)
     write_log(folder / "shorter.csv", 380)
-    (folder / "fewer.csv").write_text(
-        (folder / "clicks.csv").read_text().replace(",i3,", ",i4,")
-    )
+    clicks = (folder / "clicks.csv").read_text()
+    (folder / "fewer.csv").write_text(clicks.replace(",i3,", ",i4,"))
     for name in ("shorter", "fewer"):
-        done = forked(
-            "prepare", folder / f"{name}.csv", "--out", folder / name, "--overwrite"
-        )
+        log = folder / f"{name}.csv"
+        done = forked("prepare", log, "--out", folder / name, "--overwrite")
         assert done.returncode == 0, done.stderr
     # Of the second process: its dataset, its seed, and how the message names the difference.
     differences = (
@@ -432,54 +385,25 @@ def different_ranks(folder: Path, steps: Steps, figures: Figures) -> Iterator[st
         ("data", 1, "seed is 0, and 1"),
     )
     for number, draw in steps:
-        other, seed, named = differences[number % 3]
+        other, seed, difference = differences[number % 3]
         out = folder / "ranks"
         model = draw.choice(MODELS[:2])
-        train = " ".join(
-            posrec(
-                "train",
-                "$DATA",
-                "--model",
-                model,
-                "--out",
-                out,
-                "--device",
-                "cpu",
-                "--seed",
-                "$SEED",
-            )
-        )
-        first, second = (
-            f"DATA={folder / data}; SEED={seed}"
-            for data, seed in (("data", 0), (other, seed))
-        )
+        first = f"DATA={folder / 'data'}; SEED=0"
+        second = f"DATA={folder / other}; SEED={seed}"
+        options = ["--model", model, "--out", out, "--device", "cpu", "--seed", "$SEED"]
+        train = " ".join(posrec("train", "$DATA", *options))
         script = f"if [ $RANK = 0 ]; then {first}; else {second}; fi; exec {train}"
-        line = [
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node",
-            "2",
-            "--no-python",
-            "sh",
-            "-c",
-            script,
-        ]
+        line = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        line += ["--no-python", "sh", "-c", script]
         done = subprocess.run(
-            [sys.executable, *line],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
+            line, capture_output=True, text=True, timeout=600, check=False
         )
-        said = (
-            "process 0 and process 1 of the training have different data or options"
-            in done.stderr
-        )
-        is_named = (
-            done.returncode and said and named in done.stderr and not out.exists()
-        )
-        assert is_named, f"{other}: exit code {done.returncode}, {done.stderr[-300:]}"
-        yield f"{named.partition(' ')[0]}: named"
+        error = f"{other}: exit code {done.returncode}, {done.stderr[-300:]}"
+        assert done.returncode, error
+        assert DIFFERENT_RANKS in done.stderr, error
+        assert difference in done.stderr, error
+        assert not out.exists(), error
+        yield f"{difference.partition(' ')[0]}: named"
 
 
 def ray_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
@@ -491,9 +415,8 @@ def ray_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     work.mkdir(exist_ok=True)
     sessions = work / "sessions.jsonl"
     out = work / "answers.jsonl"
-    sessions.write_text(
-        "".join(f'{{"session": ["i{n % 30}", "i{n % 7}"]}}\n' for n in range(200_000))
-    )
+    lines = [f'{{"session": ["i{n % 30}", "i{n % 7}"]}}\n' for n in range(200_000)]
+    sessions.write_text("".join(lines))
     score = ["score", make_run(folder), sessions, out, "--device", "cpu", "--overwrite"]
     assert forked(*score).returncode == 0
     expected = out.read_bytes()
@@ -525,13 +448,13 @@ def has_begun(folder: Path) -> bool:
 
 
 def descendants(process: int) -> list[int]:
-    """The processes that a process has started, those of these, and so on."""
-    found = []
+    """The processes that a process has started, the ones that these have started, and so on."""
+    pids = []
     with suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():
             for pid in map(int, (task / "children").read_text().split()):
-                found += [pid, *descendants(pid)]
-    return found
+                pids += [pid, *descendants(pid)]
+    return pids
 
 
 def command_line(process: int) -> str:

@@ -1,5 +1,4 @@
-"""Load: three times as many requests as can be answered, plain requests beside expensive ones, and
-a long time at a steady rate."""
+"""Load: more requests than can be answered, plain ones beside expensive ones, a steady rate."""
 
 import multiprocessing
 import random
@@ -18,8 +17,7 @@ from harness import saved_random_run
 from posrec.data.vocabulary import Vocabulary
 
 SAMPLES = 120
-# plain requests a second beside the expensive ones of so many clients
-PLAIN_RATE = 50
+PLAIN_RATE = 50  # requests a second beside the expensive ones
 EXPENSIVE_CLIENTS = 16
 EXPENSIVE = (
     "diversified",
@@ -28,8 +26,8 @@ EXPENSIVE = (
     "large answers",
     "long filters",
     "abandoned batches",
-    "all of these",
 )
+ALL_KINDS = "all of these"
 ROUNDS = 5  # of overload: another program that takes the cores for a moment spoils one of them
 AT_ONCE = 1e6  # requests a second: as many as are sent
 
@@ -37,14 +35,15 @@ AT_ONCE = 1e6  # requests a second: as many as are sent
 def mixed_requests(items: int) -> list[bytes]:
     """Nine of ten requests ask for recommendations; the others use everything else that reads the
     run."""
-    made = plain_requests(items)
+    requests = plain_requests(items)
     paths = ("/v1/items?query=i1", "/v1/similar/i3", "/v1/run", "/metrics", "/readyz")
     others = [
         post("/v1/explain", {"session": ["i3", "i4"], "item": "i5"}),
         *(head("GET", path) for path in paths),
     ]
-    made[::10] = [others[number % len(others)] for number in range(len(made[::10]))]
-    return made
+    for turn, index in enumerate(range(0, len(requests), 10)):
+        requests[index] = others[turn % len(others)]
+    return requests
 
 
 def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
@@ -64,14 +63,14 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
         sampler = threading.Thread(target=sample)
         sampler.start()
         try:
-            found = paced(server.port, mixed_requests(30), rate, seconds, 64)
+            figures = paced(server.port, mixed_requests(30), rate, seconds, 64)
         finally:
             stop.set()
             sampler.join()
     return {
         "seconds": seconds,
         "rate": rate,
-        **found,
+        **figures,
         "tracebacks": tracebacks(server),
         "series": series,
     }
@@ -80,24 +79,19 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
 def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any]:
     """Three times as many requests a second as two workers can answer, over 2,000 connections,
     43,097 items. Every request gets 200 or 503."""
-    made = plain_requests(items)
-    with serving(
-        saved_random_run(items, folder / "large"),
-        "--workers",
-        2,
-        onnx=True,
-        forked=False,
-    ) as server:
+    requests = plain_requests(items)
+    run = saved_random_run(items, folder / "large")
+    with serving(run, "--workers", 2, onnx=True, forked=False) as server:
         wait_for_workers(server, 2)
-        paced(
-            server.port, made, AT_ONCE, 2000 / AT_ONCE, 64
-        )  # until averages have settled
-        capacity = paced(server.port, made, AT_ONCE, 10_000 / AT_ONCE, 64)["per_second"]
+        # until averages have settled
+        paced(server.port, requests, AT_ONCE, 2000 / AT_ONCE, 64)
+        saturated = paced(server.port, requests, AT_ONCE, 10_000 / AT_ONCE, 64)
+        capacity = saturated["per_second"]
         rounds = [
-            paced(server.port, made, 3 * capacity, seconds / ROUNDS, 2000)
+            paced(server.port, requests, 3 * capacity, seconds / ROUNDS, 2000)
             for _ in range(ROUNDS)
         ]
-    rounds.sort(key=lambda one: one["p99_ms"])
+    rounds.sort(key=lambda figures: figures["p99_ms"])
     sums = totals(rounds)
     return {
         "seconds": seconds,
@@ -106,14 +100,14 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
         **sums,
         "answered": sums["requests"] - sums["errors"],
         "middle_round": rounds[ROUNDS // 2],
-        "p99_ms_of_rounds": [one["p99_ms"] for one in rounds],
+        "p99_ms_of_rounds": [figures["p99_ms"] for figures in rounds],
         "tracebacks": tracebacks(server),
     }
 
 
 def totals(rounds: list[dict[str, Any]]) -> dict[str, int]:
     return {
-        name: sum(one[name] for one in rounds)
+        name: sum(figures[name] for figures in rounds)
         for name in ("requests", "errors", "dropped")
     }
 
@@ -128,50 +122,39 @@ def expensive_request(kind: str, draw: random.Random, items: int) -> bytes:
         case "diversified":
             body["diversify"] = 0.5
         case "boosted":
-            factors = {
-                f"b{brand}": draw.choice([0.5, 0.7, 1.2, 1.5, 2.0, 3.0, 5.0])
-                for brand in range(20)
-            }
-            body["boost"] = {"brand": factors}
+            factors = [0.5, 0.7, 1.2, 1.5, 2.0, 3.0, 5.0]
+            boosts = {f"b{brand}": draw.choice(factors) for brand in range(20)}
+            body["boost"] = {"brand": boosts}
         case "long filters":
             first = draw.randrange(10**8)
-            body = {
-                "session": session(),
-                "filter": {"price": list(range(first, first + 150_000))},
-            }
+            prices = list(range(first, first + 150_000))
+            body = {"session": session(), "filter": {"price": prices}}
         case "large answers":
-            body = {
-                "sessions": [session() for _ in range(60)],
-                "k": 1000,
-                "fields": columns,
-            }
+            sessions = [session() for _ in range(60)]
+            body = {"sessions": sessions, "k": 1000, "fields": columns}
         case _:
             body = {"sessions": [session() for _ in range(1000)], "fields": columns}
-    return post(
-        "/v1/recommend/batch" if "sessions" in body else "/v1/recommend",
-        body,
-        "Connection: close",
-    )
+    path = "/v1/recommend/batch" if "sessions" in body else "/v1/recommend"
+    return post(path, body, "Connection: close")
 
 
 def ask_again_and_again(port: int, kind: str, items: int, seconds: float) -> None:
-    """Clients, each of which asks again as soon as it is answered, refused or, in one kind, has
-    left."""
+    """Run clients that ask again as soon as they are answered or refused, or have left."""
     end = time.monotonic() + seconds
 
     def repeat(number: int) -> None:
-        own = (
-            EXPENSIVE[number % (len(EXPENSIVE) - 1)] if kind == EXPENSIVE[-1] else kind
-        )
+        client_kind = kind
+        if kind == ALL_KINDS:
+            client_kind = EXPENSIVE[number % len(EXPENSIVE)]
         draw = random.Random(f"{kind} {number}")
-        made = [expensive_request(own, draw, items) for _ in range(4)]
+        requests = [expensive_request(client_kind, draw, items) for _ in range(4)]
         while time.monotonic() < end:
             with (
                 suppress(OSError),
                 socket.create_connection(("127.0.0.1", port), timeout=60) as client,
             ):
-                client.sendall(draw.choice(made))
-                if own == "abandoned batches":
+                client.sendall(draw.choice(requests))
+                if client_kind == "abandoned batches":
                     time.sleep(0.02)
                     continue
                 status = client.recv(1 << 20)[9:12]
@@ -201,23 +184,20 @@ def beside(folder: Path, seconds: float, items: int = 27_051) -> dict[str, Any]:
         "price": [draw.randrange(500) for _ in range(items)],
         "text": ["a text of some words" for _ in range(items)],
     }
-    run = saved_random_run(
-        items,
-        folder / "beside",
-        Vocabulary([f"i{number}" for number in range(items)], columns),
-    )
-    made = plain_requests(items)
+    vocabulary = Vocabulary([f"i{number}" for number in range(items)], columns)
+    run = saved_random_run(items, folder / "beside", vocabulary)
+    requests = plain_requests(items)
     with serving(run, onnx=True, forked=False) as server:
         memory = [memory_mb(server)]
-        kinds = {"nothing": paced(server.port, made, PLAIN_RATE, seconds, 32)}
-        for kind in EXPENSIVE:
+        kinds = {"nothing": paced(server.port, requests, PLAIN_RATE, seconds, 32)}
+        for kind in (*EXPENSIVE, ALL_KINDS):
             arguments = (server.port, kind, items, seconds + 4)
             others = multiprocessing.get_context("spawn").Process(
                 target=ask_again_and_again, args=arguments
             )
             others.start()
             time.sleep(3)  # until they have made their requests
-            kinds[kind] = paced(server.port, made, PLAIN_RATE, seconds, 32)
+            kinds[kind] = paced(server.port, requests, PLAIN_RATE, seconds, 32)
             memory.append(memory_mb(server))
             others.join()
             print(f"beside {kind}: {kinds[kind]}", flush=True)

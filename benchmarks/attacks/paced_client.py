@@ -2,7 +2,8 @@
 
 Latency is counted from the moment a request was due, so that no waiting time is hidden. The client
 shares the processor with the server that it measures, so it sends prepared bytes and parses as
-little of each answer as it can."""
+little of each answer as it can.
+"""
 
 import asyncio
 import gc
@@ -17,7 +18,7 @@ import uvloop
 
 
 def plain_requests(items: int, number: int = 2000) -> list[bytes]:
-    """Requests of 20 recommendations for random sessions of 1 to 10 clicks; items are i0, i1, ..."""
+    """Requests of 20 recommendations for random sessions of 1 to 10 clicks on i0, i1, ..."""
     draw = random.Random(0)
     sessions = (
         [f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))]
@@ -27,9 +28,8 @@ def plain_requests(items: int, number: int = 2000) -> list[bytes]:
 
 
 def head(method: str, path: str, *headers: str) -> bytes:
-    return "\r\n".join(
-        [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
-    ).encode("utf-8", "replace")
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
+    return "\r\n".join(lines).encode("utf-8", "replace")
 
 
 def post(path: str, body: Any, *headers: str) -> bytes:
@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, load: "Load") -> None:
         self.load = load
         self.received = bytearray()
-        self.missing = -1
+        self.answer_bytes = -1  # unknown until the head is complete
         self.due = 0.0
         self.asked = False  # a request was sent and is not answered yet
 
@@ -58,20 +58,17 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += data
-        if self.missing < 0:
-            head = self.received.find(b"\r\n\r\n")
-            if head < 0:
+        if self.answer_bytes < 0:
+            head_end = self.received.find(b"\r\n\r\n")
+            if head_end < 0:
                 return
-            place = self.received.lower().index(b"content-length: ") + 16
-            self.missing = (
-                head
-                + 4
-                + int(self.received[place : self.received.index(b"\r\n", place)])
-            )
-        if len(self.received) >= self.missing:
+            start = self.received.lower().index(b"content-length: ") + 16
+            end = self.received.index(b"\r\n", start)
+            self.answer_bytes = head_end + 4 + int(self.received[start:end])
+        if len(self.received) >= self.answer_bytes:
             status = int(self.received[9:12])
             del self.received[:]
-            self.missing = -1
+            self.answer_bytes = -1
             self.asked = False
             self.load.answered(self, status)
 
@@ -84,14 +81,13 @@ class Load:
         self.requests = requests
         self.rate = rate
         self.total = int(rate * seconds)
-        self.idle: deque[Connection] = (
-            deque()
-        )  # used in turn, as the connections of many clients are
-        self.behind: deque[tuple[float, bytes]] = (
-            deque()
-        )  # requests that are due while no connection is free
+        # Idle connections are used in turn, as the connections of many clients are.
+        self.idle = deque[Connection]()
+        # requests that are due while no connection is idle
+        self.overdue = deque[tuple[float, bytes]]()
         self.latencies: dict[int, list[float]] = {}  # seconds by status
-        self.dropped = self.done = 0
+        self.dropped = 0
+        self.done = 0
         self.closing = False
         self.connecting: set[asyncio.Task[None]] = set()
 
@@ -99,13 +95,13 @@ class Load:
         """Open one more connection, and try again while the server refuses it."""
         while True:
             try:
-                _, one = await asyncio.get_running_loop().create_connection(
+                _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: Connection(self), "127.0.0.1", self.port
                 )
             except OSError:
                 await asyncio.sleep(0.01)
                 continue
-            self.use(one)
+            self.use(connection)
             return
 
     async def run(self, port: int, connections: int) -> None:
@@ -123,32 +119,30 @@ class Load:
             if self.idle:
                 self.idle.popleft().ask(due, request)
             else:
-                self.behind.append((due, request))
+                self.overdue.append((due, request))
         await self.finished.wait()
         self.took = time.perf_counter() - began
         self.closing = True
         for task in self.connecting:
             task.cancel()
-        for one in self.idle:
-            one.transport.close()
+        for connection in self.idle:
+            connection.transport.close()
 
     def answered(self, connection: Connection, status: int) -> None:
-        self.latencies.setdefault(status, []).append(
-            time.perf_counter() - connection.due
-        )
+        latency = time.perf_counter() - connection.due
+        self.latencies.setdefault(status, []).append(latency)
         self.use(connection)
         self.count()
 
     def use(self, connection: Connection) -> None:
         """Send the oldest request that is due, or keep the connection for the next one."""
-        if self.behind:
-            connection.ask(*self.behind.popleft())
+        if self.overdue:
+            connection.ask(*self.overdue.popleft())
         else:
             self.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
-        """The server closed a connection: another one takes its place. A request that was under way
-        counts as lost."""
+        """Replace a connection that the server has closed; its unanswered request is dropped."""
         if self.closing:
             return
         if connection.asked:
@@ -168,22 +162,21 @@ class Load:
 
 def percentiles(latencies: Sequence[float]) -> dict[str, float]:
     ordered = sorted(latencies)
-    return {
-        f"p{p}_ms": round(
-            1000 * ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))], 2
-        )
-        for p in (50, 90, 99)
-    }
+    result = {}
+    for percent in (50, 90, 99):
+        index = min(len(ordered) - 1, int(len(ordered) * percent / 100))
+        result[f"p{percent}_ms"] = round(1000 * ordered[index], 2)
+    return result
 
 
 def paced(
     port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int
 ) -> dict[str, Any]:
-    """Send the load; report the latencies of the answers with status 200 and the number of all
-    others."""
+    """Send the load; report the latencies of answers with status 200 and the number of errors."""
     load = Load(requests, rate, seconds)
     gc.collect()
-    gc.freeze()  # a collection of everything imported here takes a tenth of a second, which would count as latency
+    # To collect everything imported here takes a tenth of a second, which would count as latency.
+    gc.freeze()
     try:
         uvloop.run(load.run(port, connections))
     finally:

@@ -31,9 +31,8 @@ CONFIGURATION = (
     Path(__file__).resolve().parents[2] / "examples" / "compose" / "nginx.conf"
 )
 PAUSE = 0.05  # seconds between the requests of a client
-MOST_CLICKS = (
-    MAX_CLICKS // 2
-)  # of a session, so that the store forgets none even if some are stored twice
+# of a session, so that the store forgets none even if some are stored twice
+MOST_CLICKS = MAX_CLICKS // 2
 SECONDS = 5.0  # around each event
 
 
@@ -44,25 +43,17 @@ def nginx_before(folder: Path, servers: list[Server]) -> Iterator[Server]:
     port = free_port()
     for name, server in zip(("posrec-a", "posrec-b"), servers, strict=True):
         text = text.replace(f"{name}:8000", f"127.0.0.1:{server.port}")
-    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}").replace(
-        "/dev/stdout", str(folder / "access.log")
-    )
+    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
+    text = text.replace("/dev/stdout", str(folder / "access.log"))
     (folder / "nginx.conf").write_text(f"pid {folder}/nginx.pid;\ndaemon off;\n{text}")
-    line = [
-        "nginx",
-        "-p",
-        folder,
-        "-c",
-        folder / "nginx.conf",
-        "-e",
-        folder / "error.log",
-    ]
-    process = subprocess.Popen(list(map(str, line)), text=True)
+    options = ["-p", f"{folder}", "-c", f"{folder}/nginx.conf"]
+    options += ["-e", f"{folder}/error.log"]
+    process = subprocess.Popen(["nginx", *options], text=True)
+    nginx = Server(process)
+    nginx.log.append({"message": "listening", "url": f"http://127.0.0.1:{port}"})
     try:
         until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
-        yield Server(
-            process, [{"message": "listening", "url": f"http://127.0.0.1:{port}"}]
-        )
+        yield nginx
     finally:
         process.terminate()
         process.wait(60)
@@ -76,30 +67,27 @@ class Clients:
         self.nginx = nginx
         self.step = step
         self.runs = set[str]()
-        self.confirmed: defaultdict[str, Counter[str]] = defaultdict(
-            Counter
-        )  # clicks answered 200, by session
+        # clicks answered 200, by session
+        self.confirmed: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def send(self, path: str, body: dict[str, object]) -> int:
         time.sleep(PAUSE)
         status, content = answer(self.nginx, path, body)
-        self.runs |= {content["run"]} if status == 200 else set()
+        if status == 200:
+            self.runs.add(content["run"])
         return status
 
     def recommend(self, number: int) -> str:
-        return str(
-            self.send("/v1/recommend", {"session": [f"i{number % ITEMS}"], "k": 5})
-        )
+        body: dict[str, object] = {"session": [f"i{number % ITEMS}"], "k": 5}
+        return str(self.send("/v1/recommend", body))
 
     def click(self, number: int) -> str:
         """A click that is answered 502 is sent again, as docs/deploying.md says."""
         session = f"{self.step}-{number % CLIENTS}-{number // CLIENTS // MOST_CLICKS}"
         item = f"i{number % ITEMS}"
-        statuses = [
-            self.send(
-                path := f"/v1/sessions/{session}/click", body := {"item": item, "k": 5}
-            )
-        ]
+        path = f"/v1/sessions/{session}/click"
+        body: dict[str, object] = {"item": item, "k": 5}
+        statuses = [self.send(path, body)]
         if statuses == [502]:
             statuses.append(self.send(path, body))
         self.confirmed[session][item] += statuses[-1] == 200
@@ -118,37 +106,27 @@ def replicas(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     with store_in(folder) as store, ExitStack() as stack:
 
         def start(port: int = 0) -> Server:
-            options = (
-                "--session-store",
-                store.address(),
-                "--workers",
-                2,
-                "--allow-host",
-                "*",
-                "--port",
-                port,
-            )
+            options = ["--session-store", store.address(), "--workers", 2]
+            options += ["--allow-host", "*", "--port", port]
             return stack.enter_context(serving(run, *options, forked=False))
 
-        both = [start(), start()]
-        nginx = stack.enter_context(nginx_before(folder, both))
+        servers = [start(), start()]
+        nginx = stack.enter_context(nginx_before(folder, servers))
         for number, _ in steps:
             clients = Clients(nginx, number)
             is_rollout = number % 2 == 1
             run, other = (other, run) if is_rollout else (run, other)
             with repeated(clients.recommend, clients.click) as (recommended, clicked):
                 time.sleep(SECONDS)
-                for place in (0, 1) if is_rollout else (0,):
-                    stopped = both[place]
-                    for pid in (
-                        [stopped.process.pid]
-                        if is_rollout
-                        else [stopped.process.pid, *children(stopped)]
-                    ):
-                        os.kill(pid, signal.SIGTERM if is_rollout else signal.SIGKILL)
-                    stopped.process.wait(60)
-                    time.sleep(0 if is_rollout else SECONDS)
-                    both[place] = start(stopped.port)
+                for replica in (0, 1) if is_rollout else (0,):
+                    stopped = servers[replica]
+                    if is_rollout:
+                        os.kill(stopped.process.pid, signal.SIGTERM)
+                        stopped.process.wait(60)
+                    else:
+                        kill_all(stopped)
+                        time.sleep(SECONDS)
+                    servers[replica] = start(stopped.port)
                     clients.runs.clear()
                     time.sleep(SECONDS)
             assert set(recommended) == {"200"}, recommended
@@ -161,13 +139,17 @@ def replicas(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
             figures["clicks_confirmed"] += clicked.total()
             figures["requests"] += recommended.total() + clicked.total()
             figures["clicks_sent_again"] += clicked["502, then 200"]
-            yield (
-                "another run rolled out"
-                if is_rollout
-                else "one replica killed, and started again"
-            )
-    figures["retried_by_nginx"] = len(
-        re.findall(
-            r'^\d+ "\d+, \d+"', (folder / "access.log").read_text(), re.MULTILINE
-        )
-    )
+            if is_rollout:
+                yield "another run rolled out"
+            else:
+                yield "one replica killed, and started again"
+    log = (folder / "access.log").read_text()
+    retried = re.findall(r'^\d+ "\d+, \d+"', log, re.MULTILINE)
+    figures["retried_by_nginx"] = len(retried)
+
+
+def kill_all(server: Server) -> None:
+    """Kill -9 of the server and its workers."""
+    for pid in (server.process.pid, *children(server)):
+        os.kill(pid, signal.SIGKILL)
+    server.process.wait(60)

@@ -1,5 +1,4 @@
-"""Requests as clients should not, or need not, send them: malformed ones, those of Java, and very
-slow ones."""
+"""Malformed requests, requests of Java's client, and very slow ones."""
 
 import random
 import socket
@@ -69,7 +68,7 @@ FIELDS = (
     "item",
     "other",
 )
-VALUES = (
+VALUES: tuple[object, ...] = (
     None,
     True,
     0,
@@ -98,25 +97,44 @@ LENGTHS = (
     " 7 ",
 )
 HEADERS = (
-    "Upgrade: h2c", "Connection: Upgrade", "Connection: close", "Expect: 100-continue", "Host: evil.example",
-    "Transfer-Encoding: gzip", "Content-Type: text/xml", "Origin: https://evil.example", "X-API-Key: x",
-    "Authorization: Bearer", "Range: bytes=0-1", "Content-Encoding: gzip", "Trailer: X", ": empty", "no colon",
-    "X:\x00", "Accept: */*;q=nonsense", "Cookie: " + "a=b;" * 500,
-)  # fmt: skip
+    "Upgrade: h2c",
+    "Connection: Upgrade",
+    "Connection: close",
+    "Expect: 100-continue",
+    "Host: evil.example",
+    "Transfer-Encoding: gzip",
+    "Content-Type: text/xml",
+    "Origin: https://evil.example",
+    "X-API-Key: x",
+    "Authorization: Bearer",
+    "Range: bytes=0-1",
+    "Content-Encoding: gzip",
+    "Trailer: X",
+    ": empty",
+    "no colon",
+    "X:\x00",
+    "Accept: */*;q=nonsense",
+    "Cookie: " + "a=b;" * 500,
+)
 CHUNKS = (
-    b"5\r\nhello\r\n0\r\n\r\n", b"-5\r\n", b"fffffffff\r\n", b"5;" + b"x" * 50_000 + b"\r\nhello\r\n",
-    b"0\r\n" + b"X: y\r\n" * 10_000 + b"\r\n", b"g\r\n", b"2\r\n{}\r\n0\r\n\r\n", b"",
-)  # fmt: skip
+    b"5\r\nhello\r\n0\r\n\r\n",
+    b"-5\r\n",
+    b"fffffffff\r\n",
+    b"5;" + b"x" * 50_000 + b"\r\nhello\r\n",
+    b"0\r\n" + b"X: y\r\n" * 10_000 + b"\r\n",
+    b"g\r\n",
+    b"2\r\n{}\r\n0\r\n\r\n",
+    b"",
+)
 
 
 def mutated(draw: random.Random) -> bytes:
     request = bytearray(post(draw.choice(PATHS), {"session": ["i3", "i4"], "k": 5}))
     for _ in range(draw.randint(1, 8)):
-        place = draw.randrange(len(request))
+        start = draw.randrange(len(request))
         removed = draw.choice((0, 1, draw.randint(1, 20)))
-        request[place : place + removed] = draw.randbytes(
-            draw.choice((0, 1, draw.randint(1, 20)))
-        )
+        inserted = draw.choice((0, 1, draw.randint(1, 20)))
+        request[start : start + removed] = draw.randbytes(inserted)
     return bytes(request)
 
 
@@ -169,9 +187,9 @@ def noise(draw: random.Random) -> bytes:
 
 def pipelined(draw: random.Random) -> bytes:
     good = post("/v1/recommend", b'{"session": ["i3"], "k": 1}')
-    return good * draw.randint(1, 5) + draw.choice((noise, odd_head, wrong_framing))(
-        draw
-    )
+    count = draw.randint(1, 5)
+    bad = draw.choice((noise, odd_head, wrong_framing))
+    return good * count + bad(draw)
 
 
 KINDS = (
@@ -200,8 +218,10 @@ def malformed_requests(folder: Path, steps: Steps, figures: Figures) -> Iterator
 
 
 def exchanged(port: int, request: bytes) -> str:
-    """Send the request, and close the sending side where nothing more is received: the status of
-    the last answer, or `closed` where there is none."""
+    """Send the request, and close the sending side when nothing more is received.
+
+    Returns the status of the last answer, or `closed` if there is none.
+    """
     received = b""
     with (
         socket.create_connection(("127.0.0.1", port), timeout=20) as client,
@@ -238,21 +258,18 @@ def java_requests(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]
     figures["requests"] = Counter()
     with attacked(figures, make_run(folder)) as target:
         for _, draw in steps:
-            given = (
-                target.server.port,
-                JAVA_REQUESTS,
-                draw.randrange(1 << 30),
-                ",".join(target.expected[0]),
-            )
-            line = ["java", str(JAVA), *map(str, given)]
+            seed = draw.randrange(1 << 30)
+            expected = ",".join(target.expected[0])
+            arguments = (JAVA, target.server.port, JAVA_REQUESTS, seed, expected)
+            line = ["java", *map(str, arguments)]
             done = subprocess.run(
                 line, capture_output=True, text=True, timeout=600, check=False
             )
             assert done.returncode == 0, done.stderr[-300:]
-            for outcome in done.stdout.splitlines():
-                count, _, what = outcome.partition(" ")
-                figures["requests"][what] += int(count)
-                assert what.endswith(": right"), outcome
+            for counted in done.stdout.splitlines():
+                count, _, outcome = counted.partition(" ")
+                figures["requests"][outcome] += int(count)
+                assert outcome.endswith(": right"), counted
             yield "all answers right"
 
 
@@ -274,12 +291,11 @@ def slow_clients(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                 end = time.monotonic() + draw.uniform(5, 8)
                 while time.monotonic() < end:
                     time.sleep(0.2)
-                    for place, client in enumerate(clients):
+                    for index, client in enumerate(clients):
                         if is_cut_off(client, kind):
                             cut_off += 1
-                            clients[place] = stack.enter_context(
-                                slow_client(port, kind)
-                            )
+                            another = slow_client(port, kind)
+                            clients[index] = stack.enter_context(another)
             figures["cut_off"] += cut_off
             figures["plain_requests"] += counts.total()
             assert cut_off or kind != "bodies", "none was cut off"
@@ -305,13 +321,14 @@ def slow_client(port: int, kind: str) -> socket.socket:
 
 
 def is_cut_off(client: socket.socket, kind: str) -> bool:
-    """Send one more byte, or only look: whether the server has answered (408) or closed the
-    connection."""
+    """Whether the server has answered (408) or closed the connection.
+
+    Readers only look at the state of the connection; all others send one more byte.
+    """
     try:
         if kind == "readers":
-            return (
-                client.getsockopt(socket.SOL_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED
-            )
+            state = client.getsockopt(socket.SOL_TCP, socket.TCP_INFO, 1)[0]
+            return state != ESTABLISHED
         client.send(b"x")
         return client.recv(1000) is not None
     except BlockingIOError:

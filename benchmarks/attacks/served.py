@@ -1,9 +1,9 @@
-"""What is attacked, and with what: a small run, a server of it, and clients that compare its
-answers.
+"""What is attacked, and with what: a small run, its server, and clients that compare the answers.
 
-An attack is a function of a folder, steps and figures. In each step, which has a number and a
-random generator of its own, it does something, asserts what must hold, and yields what came of it.
-The figures become part of the result."""
+An attack is a function of a folder, steps and figures. In each step, which has its own number and
+random generator, it does something, asserts what must hold, and yields the outcome. The figures
+become part of the result.
+"""
 
 import os
 import random
@@ -17,7 +17,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.server.server_process import Server, children, serving, until
+from tests.server.server_process import Server as Server
+from tests.server.server_process import children, until
+from tests.server.server_process import serving as serving
 
 from harness import measured, posrec
 
@@ -25,17 +27,9 @@ ITEMS = 30
 SESSIONS = [["i3"], ["i3", "i4"], ["i9", "i2", "i7"], ["i12", "i12", "i5", "i1"]]
 CLIENTS = 4
 SETTLED = 3.0  # seconds until a changed folder is noticed and loaded
-SMALL = (
-    "--model",
-    "posrec",
-    "--set",
-    "d=16",
-    "--epochs",
-    2,
-    "--device",
-    "cpu",
-    "--no-export",
-)  # a training of seconds
+# The options of a training of seconds.
+SMALL = ["--model", "posrec", "--set", "d=16", "--epochs", "2"]
+SMALL += ["--device", "cpu", "--no-export"]
 
 Steps = Iterable[tuple[int, random.Random]]
 Figures = defaultdict[str, Any]
@@ -91,7 +85,7 @@ def replace_run(run: Path, whole: Path) -> None:
 
 
 def wait_for_workers(server: Server, number: int) -> None:
-    """Until so many times a worker has said that it serves the run."""
+    """Wait until workers have logged `number` times that they serve the run."""
     until(lambda: len(server.logged("serving")) >= number)
 
 
@@ -109,11 +103,13 @@ def memory_mb(server: Server) -> int:
 
 
 def processor_seconds(server: Server) -> float:
-    fields = [
-        (folder / "stat").read_text().rpartition(")")[2].split()
-        for folder in folders_of(server)
-    ]
-    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+    ticks = 0
+    for folder in folders_of(server):
+        # The fields after the name of the program, which may contain spaces.
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        user_ticks, system_ticks = map(int, fields[11:13])
+        ticks += user_ticks + system_ticks
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def open_files(server: Server) -> int:
@@ -128,10 +124,10 @@ def tracebacks(server: Server) -> int:
 
 
 def answer(server: Server, path: str, body: Any) -> tuple[int, Any]:
-    """The status and the content of an answer; 0 where there is none."""
+    """The status and the content of an answer; the status is 0 if there is no answer."""
     try:
-        found = server.ask("POST", path, body)
-        return found.status, found.json()
+        response = server.ask("POST", path, body)
+        return response.status, response.json()
     except (OSError, HTTPException, ValueError):
         return 0, {}
 
@@ -145,22 +141,23 @@ class Attacked:
         self.expected = self.answers()
         self.memory_before = memory_mb(server)
 
-    def ask(self, place: int) -> tuple[int, list[str]]:
+    def ask(self, number: int) -> tuple[int, list[str]]:
         """The status and the items that are recommended for one of SESSIONS."""
         began = time.monotonic()
-        body = {"session": SESSIONS[place % len(SESSIONS)], "k": 5}
+        body = {"session": SESSIONS[number % len(SESSIONS)], "k": 5}
         status, content = answer(self.server, "/v1/recommend", body)
         self.slowest_ms = max(self.slowest_ms, 1000 * (time.monotonic() - began))
-        return status, [one["item"] for one in content.get("items", [])]
+        return status, [item["item"] for item in content.get("items", [])]
 
     def answers(self) -> list[list[str]]:
-        return [self.ask(place)[1] for place in range(len(SESSIONS))]
+        return [self.ask(number)[1] for number in range(len(SESSIONS))]
 
-    def compare(self, place: int) -> str:
+    def compare(self, number: int) -> str:
         """Whether one more answer is the expected one."""
-        status, items = self.ask(place)
-        is_right = items == self.expected[place % len(SESSIONS)]
-        return "right" if is_right else f"wrong ({status})" if status else "lost"
+        status, items = self.ask(number)
+        if items == self.expected[number % len(SESSIONS)]:
+            return "right"
+        return f"wrong ({status})" if status else "lost"
 
     def memory_growth_mb(self) -> int:
         return memory_mb(self.server) - self.memory_before
@@ -182,7 +179,7 @@ def attacked(figures: Figures, run: Path, *options: object) -> Iterator[Attacked
 
 @contextmanager
 def repeated(*works: Callable[[int], str]) -> Iterator[list[Counter[str]]]:
-    """Each work in CLIENTS threads, again and again until the block ends; its outcomes are counted."""
+    """Repeat each work in CLIENTS threads until the block ends, and count its outcomes."""
     stop = threading.Event()
     counts = [Counter[str]() for _ in works]
 

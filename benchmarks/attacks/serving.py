@@ -1,5 +1,8 @@
-"""Faults of a served run, under load: workers, the session store, files of the run, limits of the
-process, the clock, and a very long list of denied items."""
+"""Faults of a served run, under load.
+
+They are faults of its workers, the session store, files of the run, limits of the process, the
+clock, and a very long list of denied items.
+"""
 
 import os
 import random
@@ -10,15 +13,15 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from tests.server.server_process import Server, children, open_files, until
 from tests.server.sessions.store_process import Store
 
 from attacks import served
+from attacks.paced_client import head
 from attacks.served import (
     CLIENTS,
     SETTLED,
@@ -33,7 +36,8 @@ from attacks.served import (
 )
 from posrec.server.session_store import MAX_CLICKS
 
-MOST_LOST = 3  # requests of a client: the one in flight, and connections that the kernel had given to the dead worker
+# Requests of a client: the one in flight, and connections that the kernel had given to the worker.
+MOST_LOST = 3
 DAMAGES = ("truncated", "emptied", "removed", "of another run", "noise", "swapped")
 STORE_FAULTS = ("killed", "frozen", "full", "cut off")
 # open files of the server, and connections at once
@@ -41,6 +45,7 @@ FILE_LIMIT = 200
 CONNECTIONS = 300
 JUMPS = (1, 3600, 86_400, 400 * 86_400)  # seconds, forwards and backwards
 FAKE_CLOCK = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+HALF_A_REQUEST = head("POST", "/v1/recommend", "Content-Length: 9") + b"{"
 DENIED_LINES = 10_000_000
 # in the log
 DIED = "Unexpected exit from worker-"
@@ -62,11 +67,8 @@ def worker_kills(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
             figures["requests_lost"] += counts["lost"]
             assert set(counts) <= {"right", "lost"}, counts
             assert counts["lost"] <= MOST_LOST * CLIENTS, counts
-            yield (
-                "replaced, requests in flight lost"
-                if counts["lost"]
-                else "replaced, nothing lost"
-            )
+            lost = "requests in flight" if counts["lost"] else "nothing"
+            yield f"replaced, {lost} lost"
 
 
 @contextmanager
@@ -112,10 +114,9 @@ def store_faults(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     no click that was confirmed is missing."""
     confirmed = Counter[str]()
 
-    def counted_click(place: int) -> str:
-        status = click(
-            target.server, session := f"{len(confirmed) // CLIENTS}-{place % CLIENTS}"
-        )
+    def counted_click(number: int) -> str:
+        session = f"{len(confirmed) // CLIENTS}-{number % CLIENTS}"
+        status = click(target.server, session)
         confirmed[session] += status == 200
         return str(status)
 
@@ -131,24 +132,24 @@ def store_faults(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                     with disturbed(store, fault):
                         time.sleep(draw.uniform(1, 3))
                     until(lambda: click(target.server, "afterwards") == 200, 60)
-                assert set(plain) == {"right"}, (
-                    f"{fault}: without a stored session {plain}"
-                )
-                assert set(stored) <= {"200", "503"}, (
-                    f"{fault}: with a stored session {stored}"
-                )
+                error = f"{fault}: without a stored session {plain}"
+                assert set(plain) == {"right"}, error
+                error = f"{fault}: with a stored session {stored}"
+                assert set(stored) <= {"200", "503"}, error
                 assert target.answers() == target.expected
-                for session, clicks in confirmed.items() if fault != "killed" else ():
-                    found = len(store.stored(session))
-                    assert found >= min(clicks, MAX_CLICKS), (
-                        f"{fault}: {clicks} clicks were confirmed, {found} stored"
-                    )
-                noticed = (
-                    "stored sessions got 503, all others right answers"
-                    if stored["503"]
-                    else "not noticed"
-                )
-                yield f"{fault}: {noticed}"
+                if fault != "killed":
+                    check_stored(store, confirmed, fault)
+                if stored["503"]:
+                    yield f"{fault}: stored sessions got 503, all others right answers"
+                else:
+                    yield f"{fault}: not noticed"
+
+
+def check_stored(store: Store, confirmed: Counter[str], fault: str) -> None:
+    for session, clicks in confirmed.items():
+        stored = len(store.stored(session))
+        error = f"{fault}: {clicks} clicks were confirmed, {stored} stored"
+        assert stored >= min(clicks, MAX_CLICKS), error
 
 
 def damaged_runs(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
@@ -168,9 +169,8 @@ def damaged_runs(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                 damage_file(run / name, other / name, run / neighbour, damage, draw)
                 time.sleep(SETTLED)
             served.replace_run(run, whole)
-            assert target.answers() == target.expected, (
-                f"{name} {damage}: the whole run is not served again"
-            )
+            error = f"{name} {damage}: the whole run is not served again"
+            assert target.answers() == target.expected, error
             assert set(counts) == {"right"}, f"{name} {damage}: {counts}"
             yield "only right answers"
 
@@ -180,10 +180,10 @@ def damage_file(
 ) -> None:
     """`other` is the same file of another run, `neighbour` another file of the same run."""
     content = file.read_bytes()
-    place = draw.randrange(len(content))
+    start = draw.randrange(len(content))
     match damage:
         case "truncated":
-            file.write_bytes(content[:place])
+            file.write_bytes(content[:start])
         case "emptied":
             file.write_bytes(b"")
         case "removed":
@@ -194,9 +194,8 @@ def damage_file(
             file.write_bytes(neighbour.read_bytes())
             neighbour.write_bytes(content)
         case "noise":
-            file.write_bytes(
-                content[:place] + draw.randbytes(32) + content[place + 32 :]
-            )
+            noise = draw.randbytes(32)
+            file.write_bytes(content[:start] + noise + content[start + 32 :])
 
 
 def limits(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
@@ -207,83 +206,75 @@ def limits(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     run = copy_of_run(folder, "limited")
     figures["answers"] = Counter()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (FILE_LIMIT, before[1])
-    )  # which the server inherits
+    # The server inherits the limit.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILE_LIMIT, before[1]))
     with attacked(figures, run, "--workers", 2) as target:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         server = target.server
         served.wait_for_workers(server, 2)
 
         def ask_many(_: int) -> str:
-            status, _ = answer(
-                server,
-                "/v1/recommend/batch",
-                {"sessions": [["i3", "i4"]] * 1000, "k": 30},
-            )
-            return (
-                "right" if status == 200 else f"wrong ({status})" if status else "lost"
-            )
+            body = {"sessions": [["i3", "i4"]] * 1000, "k": 30}
+            status, _ = answer(server, "/v1/recommend/batch", body)
+            if status == 200:
+                return "right"
+            return f"wrong ({status})" if status else "lost"
+
+        def is_right() -> bool:
+            return all(target.answers() == target.expected for _ in range(4))
 
         for number, draw in steps:
             kind = ("connections", "files", "memory")[number % 3]
             logged = len(server.log)
-            clients = {
-                kind: target.compare,
-                **({"large": ask_many} if kind == "memory" else {}),
-            }
+            clients: dict[str, Callable[[int], str]] = {kind: target.compare}
+            if kind == "memory":
+                clients["large"] = ask_many
             with repeated(*clients.values()) as counts:
                 match kind:
                     case "connections":
-                        opened = [
-                            socket.create_connection(server.address)
-                            for _ in range(CONNECTIONS)
-                        ]
-                        time.sleep(draw.uniform(0.5, 1.5))
-                        for connection in opened:
-                            connection.close()
+                        open_connections(server, draw)
                     case "files":
-                        limit_workers(
-                            server,
-                            resource.RLIMIT_NOFILE,
-                            lambda pid: open_files(pid) - 2,
-                        )
-                        time.sleep(draw.uniform(2, 3))
-                        limit_workers(
-                            server, resource.RLIMIT_NOFILE, lambda _: FILE_LIMIT
-                        )
+                        limit_files(server, draw)
                     case "memory":
-                        limit_workers(server, resource.RLIMIT_AS, address_space)
-                        served.replace_run(run, whole)
-                        limit_workers(
-                            server, resource.RLIMIT_AS, lambda _: resource.RLIM_INFINITY
-                        )
-            until(
-                lambda: [target.answers() for _ in range(4)] == [target.expected] * 4,
-                120,
-            )
+                        limit_memory(server, run, whole)
+            until(is_right, 120)
             for name, count in zip(clients, counts, strict=True):
-                figures["answers"] += Counter(
-                    {f"{name} {outcome}": number for outcome, number in count.items()}
-                )
+                for outcome, times in count.items():
+                    figures["answers"][f"{name} {outcome}"] += times
             lines = [
                 line
                 for line in server.log[logged:]
                 if line.get("level") in ("warning", "error")
             ]
             died = any(line["message"].startswith(DIED) for line in lines)
-            may_lose = kind == "files" or (kind == "memory" and died)
+            allowed = {"right", "wrong (503)"}
+            if kind == "files" or (kind == "memory" and died):
+                allowed.add("lost")
             outcomes = set[str]().union(*counts)
-            assert outcomes <= {
-                "right",
-                "wrong (503)",
-                *(["lost"] if may_lose else []),
-            }, f"{kind}: {outcomes}, {lines[:3]}"
-            yield (
-                f"{kind}: a worker died and was replaced"
-                if died
-                else f"{kind}: only right answers and 503"
-            )
+            assert outcomes <= allowed, f"{kind}: {outcomes}, {lines[:3]}"
+            if died:
+                yield f"{kind}: a worker died and was replaced"
+            else:
+                yield f"{kind}: only right answers and 503"
+
+
+def open_connections(server: Server, draw: random.Random) -> None:
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            stack.enter_context(socket.create_connection(server.address))
+        time.sleep(draw.uniform(0.5, 1.5))
+
+
+def limit_files(server: Server, draw: random.Random) -> None:
+    limit_workers(server, resource.RLIMIT_NOFILE, lambda pid: open_files(pid) - 2)
+    time.sleep(draw.uniform(2, 3))
+    limit_workers(server, resource.RLIMIT_NOFILE, lambda _: FILE_LIMIT)
+
+
+def limit_memory(server: Server, run: Path, whole: Path) -> None:
+    limit_workers(server, resource.RLIMIT_AS, address_space)
+    served.replace_run(run, whole)
+    limit_workers(server, resource.RLIMIT_AS, lambda _: resource.RLIM_INFINITY)
 
 
 def limit_workers(server: Server, kind: int, most: Callable[[int], int]) -> None:
@@ -294,9 +285,8 @@ def limit_workers(server: Server, kind: int, most: Callable[[int], int]) -> None
 
 
 def address_space(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf(
-        "SC_PAGE_SIZE"
-    )
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
@@ -326,22 +316,16 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     whole = make_run(folder)
     run = copy_of_run(folder, "clocked")
 
-    def click_once(place: int) -> str:
-        return str(click(target.server, f"session-{place}"))
+    def click_once(number: int) -> str:
+        return str(click(target.server, f"session-{number}"))
 
-    def report(place: int) -> str:
-        shown = {"answer": f"answer-{place}", "event": "shown", "items": ["i3"]}
+    def report(number: int) -> str:
+        shown = {"answer": f"answer-{number}", "event": "shown", "items": ["i3"]}
         return str(answer(target.server, "/v1/feedback", shown)[0])
 
     with store_in(folder) as store, fake_clock(clock):
-        options: tuple[Any, ...] = (
-            "--session-store",
-            store.address(),
-            "--feedback",
-            feedback,
-            "--request-timeout",
-            2,
-        )
+        options = ["--session-store", store.address(), "--feedback", feedback]
+        options += ["--request-timeout", 2]
         with attacked(figures, run, *options) as target:
             for number, draw in steps:
                 jump = draw.choice((-1, 1)) * JUMPS[number % len(JUMPS)]
@@ -350,32 +334,28 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
                     with socket.create_connection(
                         target.server.address, timeout=30
                     ) as slow:
-                        slow.sendall(
-                            b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
-                        )
+                        slow.sendall(HALF_A_REQUEST)
                         clock.write_text(f"{jump:+d}")
                         refused = slow.recv(100)
                     served.replace_run(run, whole)
                     served.wait_for_workers(target.server, loaded + 1)
-                assert [*map(set, counts)] == [{"right"}, {"200"}, {"202"}], (
-                    f"{jump:+,} s: {counts}"
-                )
-                assert refused.startswith(b"HTTP/1.1 408"), (
-                    f"{jump:+,} s: half a body got {refused!r}"
-                )
+                error = f"{jump:+,} s: {counts}"
+                assert [*map(set, counts)] == [{"right"}, {"200"}, {"202"}], error
+                error = f"{jump:+,} s: half a body got {refused!r}"
+                assert refused.startswith(b"HTTP/1.1 408"), error
                 time.sleep(1)  # a file may be on its way to Parquet
-                found = sum(
-                    file.read_bytes().count(b"\n")
-                    for file in feedback.glob(".open-*.jsonl")
-                )
-                found += sum(
-                    len(pl.read_parquet(file)) for file in feedback.glob("*.parquet")
-                )
+                rows = rows_of_feedback(feedback)
                 figures["feedback_rows"] += counts[2].total()
-                assert found == figures["feedback_rows"], (
-                    f"{jump:+,} s: {found} rows of feedback are on disk"
-                )
+                error = f"{jump:+,} s: {rows} rows of feedback are on disk"
+                assert rows == figures["feedback_rows"], error
                 yield f"{abs(jump):,} s: answered as ever"
+
+
+def rows_of_feedback(folder: Path) -> int:
+    rows = sum(len(pl.read_parquet(file)) for file in folder.glob("*.parquet"))
+    for file in folder.glob(".open-*.jsonl"):
+        rows += file.read_bytes().count(b"\n")
+    return rows
 
 
 def long_deny_file(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
@@ -391,40 +371,33 @@ def long_deny_file(folder: Path, steps: Steps, figures: Figures) -> Iterator[str
         }
         denied = target.expected[0][0]
 
-        def ask(place: int) -> str:
+        def ask(number: int) -> str:
             """A list without the denied item follows the long file; its other items are not
             compared."""
-            status, items = target.ask(place)
-            is_right = (
-                denied not in items
-                or items == target.expected[place % len(target.expected)]
-            )
+            status, items = target.ask(number)
+            expected = target.expected[number % len(target.expected)]
+            is_right = denied not in items or items == expected
             return "right" if status == 200 and is_right else f"wrong ({status})"
 
         for number, _ in steps:
             is_long = number % 2 == 0
             read = len(target.server.logged(READ_AGAIN))
             with fresh.open("w") as lines:
-                lines.writelines(
-                    f"sku-{line:08d}\n"
-                    for line in range(DENIED_LINES if is_long else 1)
-                )
+                numbers = range(DENIED_LINES if is_long else 1)
+                lines.writelines(f"sku-{number:08d}\n" for number in numbers)
                 lines.write(f"{denied}\n" if is_long else "i29\n")
             began = time.monotonic()
             with repeated(ask) as (counts,):
                 fresh.rename(file)
                 until(lambda: len(target.server.logged(READ_AGAIN)) > read, 300)  # noqa: B023
-                figures["most_seconds"] = max(
-                    figures["most_seconds"], round(time.monotonic() - began)
-                )
-            figures["most_memory_mb"] = max(
-                figures["most_memory_mb"], served.memory_mb(target.server)
-            )
+                seconds = round(time.monotonic() - began)
+            memory = served.memory_mb(target.server)
+            figures["most_seconds"] = max(figures["most_seconds"], seconds)
+            figures["most_memory_mb"] = max(figures["most_memory_mb"], memory)
             answers = target.answers()
-            assert (
-                not any(denied in items for items in answers)
-                if is_long
-                else answers == target.expected
-            )
+            if is_long:
+                assert not any(denied in items for items in answers)
+            else:
+                assert answers == target.expected
             assert set(counts) == {"right"}, counts
             yield f"{'ten million lines' if is_long else 'one line'}: read"

@@ -1,16 +1,16 @@
-"""What the scripts of all peers share: the sessions, ranks of the test samples by a peer's scores,
-times, the result.
+"""What the scripts of all peers share: sessions, ranks of the test samples, times, the result.
 
-benchmarks/peers.py starts each script as `python SCRIPT JOB.json`. Needs numpy alone, since the
+benchmarks/peers.py starts each script as `python SCRIPT JOB.json`. It needs numpy alone, since the
 environments of the peers have no posrec. Items are numbered 1..items, in the order in which posrec
-numbers them."""
+numbers them.
+"""
 
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,44 +18,36 @@ import numpy as np
 import numpy.typing as npt
 
 Items = npt.NDArray[np.int64]
+Scores = npt.NDArray[Any]
 PAST_EVERY_CUTOFF = 20
-# sessions that are timed one by one, after those that are not
-SINGLE_SESSIONS = 50
-WARM_UP = 3
+SINGLE_SESSIONS = 50  # that are timed one by one
+WARM_UP = 3  # sessions before them, which are not timed
 MOST_SECONDS = 30
 
 
 class Job:
-    """One training: the model, its settings, and the sessions of the three parts as lists of arrays
-    of items."""
+    """One training: the model, its settings, and the sessions of the three splits."""
 
     def __init__(self, path: Path) -> None:
         job = json.loads(path.read_text(encoding="utf-8"))
         self.folder = path.resolve().parent
         self.data = job["data"]
-        os.chdir(
-            self.folder
-        )  # peers write logs and checkpoints into the current folder
+        os.chdir(self.folder)  # peers write logs and checkpoints into it
         self.model = job["model"]
         self.settings = job["settings"]
         self.epochs = job["epochs"]
         self.device = job["device"]
         self.threads = job["threads"]
-        self.peer_folder = job[
-            "peer_folder"
-        ]  # the peer's code, where it is not a package
+        # The peer's code, if it is not a package.
+        self.peer_folder = job["peer_folder"]
         with np.load(job["sessions"]) as arrays:
-            self.items = int(arrays["items"])  # that are ranked: those of training
-            self.vocabulary = int(
-                arrays["vocabulary"]
-            )  # with the items that only the test part has
-            self.train, self.validation, self.test = (
-                np.split(
-                    arrays[f"{part}_items"].astype(np.int64),
-                    arrays[f"{part}_offsets"][1:-1],
-                )
-                for part in ("train", "validation", "test")
-            )
+            # The items of training, which are ranked.
+            self.items = int(arrays["items"])
+            # With the items that only the test split has.
+            self.vocabulary = int(arrays["vocabulary"])
+            self.train = sessions_of(arrays, "train")
+            self.validation = sessions_of(arrays, "validation")
+            self.test = sessions_of(arrays, "test")
         self.began = 0.0
         self.until_best = 0.0
         self.epoch_began = 0.0
@@ -66,13 +58,11 @@ class Job:
         self.began = time.perf_counter()
 
     def is_best(self) -> None:
-        """The best validation so far, or for a model without validation the end of the training, is
-        reached now."""
+        """The best validation so far, or the end of a training without one, is reached now."""
         self.until_best = time.perf_counter() - self.began
 
     def epochs_were(self, count: int) -> None:
-        """Share the seconds of the training among so many epochs, where they are not timed one by
-        one."""
+        """Divide the seconds of the training by the epochs, if these are not timed one by one."""
         self.epoch_seconds = [self.until_best / count for _ in range(count)]
 
     def epoch_begins(self) -> None:
@@ -94,7 +84,7 @@ class Job:
 
     def finish(
         self,
-        scores: Callable[[list[Items]], npt.NDArray[Any]],
+        scores: Callable[[list[Items]], Scores],
         answer: Callable[[Items], object],
         epochs_by_default: int | None = None,
         rows: int = 256,
@@ -103,8 +93,9 @@ class Job:
 
         Args:
             scores: prefixes of sessions -> scores [B, items]; column i is item i + 1.
-            answer: one session -> its best items, by the peer's public interface; what it raises is recorded.
-            epochs_by_default: how many epochs the peer trains at most, if it is not told otherwise.
+            answer: one session -> its best items, by the peer's public interface; an error is
+                recorded.
+            epochs_by_default: the most epochs that the peer trains by default.
             rows: how many samples are scored at a time.
         """
         samples = prefixes(self.test)
@@ -112,19 +103,19 @@ class Job:
         ranks = ranks_of_samples(scores, samples, self.items, rows)
         ranking = time.perf_counter() - began
         np.save(self.folder / "ranks.npy", ranks)
-        count = len(self.epoch_seconds)
+        epochs = len(self.epoch_seconds)
+        epoch_seconds = None
+        if epochs:
+            epoch_seconds = round(statistics.median(self.epoch_seconds), 3)
+        would_continue = epochs_by_default is None or epochs < epochs_by_default
+        sessions = [prefix for prefix, _ in samples]
         result = {
-            "epochs": count,
-            "epoch_seconds": round(statistics.median(self.epoch_seconds), 3)
-            if count
-            else None,
+            "epochs": epochs,
+            "epoch_seconds": epoch_seconds,
             "seconds_until_best": round(self.until_best, 2),
-            "ended_by_cap": count == self.epochs
-            and (epochs_by_default is None or count < epochs_by_default),
+            "ended_by_cap": epochs == self.epochs and would_continue,
             "ranking_seconds": round(ranking, 2),
-            "new_session": new_session(
-                answer, scores, [prefix for prefix, _ in samples]
-            ),
+            "new_session": new_session(answer, scores, sessions),
             "peak_gpu_gib": gpu_memory(),
             "peak_gib_of_children": memory_of_children(),
         }
@@ -134,6 +125,11 @@ class Job:
 def read_job() -> Job:
     """The job that the command line names."""
     return Job(Path(sys.argv[1]))
+
+
+def sessions_of(arrays: Mapping[str, npt.NDArray[Any]], split: str) -> list[Items]:
+    items = arrays[f"{split}_items"].astype(np.int64)
+    return np.split(items, arrays[f"{split}_offsets"][1:-1])
 
 
 def prefixes(sessions: Sequence[Items]) -> list[tuple[Items, int]]:
@@ -149,9 +145,9 @@ def prefixes(sessions: Sequence[Items]) -> list[tuple[Items, int]]:
     ]
 
 
-def ranks_of(scores: npt.NDArray[Any], targets: Items) -> Items:
-    """scores [B, items], targets [B] -> ranks [B]: one more than the number of other items that
-    score as much or more.
+def ranks_of(scores: Scores, targets: Items) -> Items:
+    """scores [B, items], targets [B] -> ranks [B]: 1 + the number of other items that score as
+    much or more.
 
     Ties and scores that are not numbers count against the target. A target that is not ranked, or
     whose score is not finite, has a rank past all items and past every cutoff.
@@ -160,99 +156,97 @@ def ranks_of(scores: npt.NDArray[Any], targets: Items) -> Items:
     [3, 2]
     """
     items = scores.shape[1]
-    of_target = np.take_along_axis(
-        scores, np.clip(targets - 1, 0, items - 1)[:, None], axis=1
-    )
-    ranked = (targets >= 1) & (targets <= items) & np.isfinite(of_target[:, 0])
-    return np.where(
-        ranked, items - (scores < of_target).sum(1), max(items, PAST_EVERY_CUTOFF) + 1
-    )
+    columns = np.clip(targets - 1, 0, items - 1)[:, None]
+    of_target = np.take_along_axis(scores, columns, axis=1)
+    is_ranked = (targets >= 1) & (targets <= items) & np.isfinite(of_target[:, 0])
+    unranked = max(items, PAST_EVERY_CUTOFF) + 1
+    ranks: Items = np.where(is_ranked, items - (scores < of_target).sum(1), unranked)
+    return ranks
 
 
 def ranks_of_samples(
-    scores: Callable[[list[Items]], npt.NDArray[Any]],
+    scores: Callable[[list[Items]], Scores],
     samples: Sequence[tuple[Items, int]],
     items: int,
     rows: int,
 ) -> Items:
-    """The ranks of all samples, so many at a time."""
+    """The ranks of all samples; `rows` samples are scored at a time."""
     ranks = []
     for start in range(0, len(samples), rows):
         sessions, targets = zip(*samples[start : start + rows], strict=True)
-        of_all = scores(list(sessions))
-        if of_all.shape != (len(sessions), items):
-            raise ValueError(
-                f"scores of shape {of_all.shape} in place of {(len(sessions), items)}"
-            )
-        ranks.append(ranks_of(of_all, np.array(targets)))
+        batch = scores(list(sessions))
+        expected = (len(sessions), items)
+        if batch.shape != expected:
+            raise ValueError(f"scores of shape {batch.shape} in place of {expected}")
+        ranks.append(ranks_of(batch, np.array(targets)))
     return np.concatenate(ranks)
 
 
 def dense(
     ids: npt.NDArray[Any], values: npt.NDArray[Any], items: int
 ) -> npt.NDArray[np.float64]:
-    """Lists of items [B, k] (from 0; those below 0 are no items) with their scores -> scores [B,
-    items]; an item that a list does not have scores minus infinity."""
+    """Lists of items [B, k] with their scores -> scores [B, items].
+
+    Items are numbered from 0, and numbers below 0 are padding. An item that is not in a list
+    scores minus infinity.
+    """
     scores = np.full((len(ids), items), -np.inf)
-    row, place = np.nonzero(ids >= 0)
-    scores[row, ids[row, place]] = values[row, place]
+    row, column = np.nonzero(ids >= 0)
+    scores[row, ids[row, column]] = values[row, column]
     return scores
 
 
 def new_session(
     answer: Callable[[Items], object],
-    scores: Callable[[list[Items]], npt.NDArray[Any]],
+    scores: Callable[[list[Items]], Scores],
     sessions: Sequence[Items],
 ) -> dict[str, Any]:
-    """Milliseconds of the median session that was not in training. If the public interface raises
-    an error, the error, and the milliseconds by hand: scores of all items, sorted."""
+    """Milliseconds of the median session that was not in training.
+
+    If the public interface raises an error, the error, and the milliseconds by hand: scores of all
+    items, sorted.
+    """
     some = sessions[:: max(1, len(sessions) // (SINGLE_SESSIONS + WARM_UP))]
     try:
         return {"ms": median_ms(answer, some)}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return {
-        "cannot": reason,
-        "ms_by_hand": median_ms(
-            lambda session: (-scores([session])[0]).argsort()[:20], some
-        ),
-    }
+
+    def best_by_hand(session: Items) -> Items:
+        order: Items = (-scores([session])[0]).argsort()
+        return order[:20]
+
+    return {"cannot": reason, "ms_by_hand": median_ms(best_by_hand, some)}
 
 
 def median_ms(work: Callable[[Items], object], sessions: Sequence[Items]) -> float:
-    """Milliseconds of the median session; the first ones are not counted, and slow peers answer
-    fewer."""
-    taken: list[float] = []
+    """Milliseconds of the median session; slow peers answer fewer sessions."""
+    times: list[float] = []
     for session in sessions:
-        if len(taken) > WARM_UP and sum(taken) > 1000 * MOST_SECONDS:
+        if len(times) > WARM_UP and sum(times) > 1000 * MOST_SECONDS:
             break
         began = time.perf_counter()
         work(session)
-        taken.append(1000 * (time.perf_counter() - began))
-    return round(statistics.median(taken[WARM_UP:]), 3)
+        times.append(1000 * (time.perf_counter() - began))
+    return round(statistics.median(times[WARM_UP:]), 3)
 
 
 def gpu_memory() -> float | None:
     """The peak memory of tensors on the GPU, if this process used one."""
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None
-    return round(torch.cuda.max_memory_allocated() / 2**30, 3)
+    peak: int = torch.cuda.max_memory_allocated()
+    return round(peak / 2**30, 3)
 
 
 def memory_of_children() -> float:
     """The peak memory of the processes that this one started and that still run."""
-    children = (
-        Path(f"/proc/self/task/{os.getpid()}/children")
-        .read_text(encoding="utf-8")
-        .split()
-    )
-    lines = [
-        line
-        for pid in children
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    ]
-    return round(
-        sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20,
-        3,
-    )  # kilobytes
+    kilobytes = 0
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    for pid in children.read_text(encoding="utf-8").split():
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        for line in status.splitlines():
+            if line.startswith("VmHWM"):
+                kilobytes += int(line.split()[1])
+    return round(kilobytes / 2**20, 3)

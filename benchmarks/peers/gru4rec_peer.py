@@ -1,5 +1,4 @@
-"""GRU4Rec by its authors (GRU4Rec_PyTorch_Official): a table of clicks, and the network's states
-step by step."""
+"""GRU4Rec by its authors (GRU4Rec_PyTorch_Official)."""
 
 import sys
 from inspect import signature
@@ -7,7 +6,7 @@ from inspect import signature
 import numpy as np
 import pandas as pd
 import torch
-from exchange import read_job
+from exchange import Items, Scores, read_job
 
 job = read_job()
 sys.path.insert(0, job.peer_folder)
@@ -15,20 +14,18 @@ sys.path.insert(0, job.peer_folder)
 from gru4rec_pytorch import GRU4Rec  # noqa: E402
 
 torch.manual_seed(0)
-epochs_by_default = job.settings.pop(
-    "n_epochs", signature(GRU4Rec).parameters["n_epochs"].default
-)
+documented_epochs = signature(GRU4Rec).parameters["n_epochs"].default
+epochs_by_default = job.settings.pop("n_epochs", documented_epochs)
 epochs = min(epochs_by_default, job.epochs)
 gru = GRU4Rec(**job.settings, n_epochs=epochs, device=torch.device(job.device))
+lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
-        "SessionId": np.repeat(
-            np.arange(len(job.train)), [len(session) for session in job.train]
-        ),
+        "SessionId": np.repeat(np.arange(len(lengths)), lengths),
         "ItemId": np.concatenate(job.train),
+        "Time": np.arange(sum(lengths)),
     }
 )
-clicks["Time"] = np.arange(len(clicks))
 job.begin()  # measures
 gru.fit(clicks)
 job.is_best()  # measures
@@ -39,38 +36,30 @@ number_of_item[gru.data_iterator.itemidmap.index] = gru.data_iterator.itemidmap
 
 
 @torch.no_grad()
-def scores(sessions):
-    known = [
-        numbers[numbers >= 0]
-        for numbers in (number_of_item[session] for session in sessions)
-    ]
+def scores(sessions: list[Items]) -> Scores:
+    """The network's states click by click, and the scores of the last ones."""
+    numbers = [number_of_item[session] for session in sessions]
+    trained = [clicks[clicks >= 0] for clicks in numbers]
     states = [
         torch.zeros(len(sessions), width, device=job.device) for width in gru.layers
     ]
-    for place in range(max(len(numbers) for numbers in known)):
-        rows = torch.tensor(
-            [row for row, numbers in enumerate(known) if len(numbers) > place],
-            device=job.device,
-        )
-        items = torch.tensor(
-            [numbers[place] for numbers in known if len(numbers) > place],
-            device=job.device,
-        )
+    for position in range(max(len(clicks) for clicks in trained)):
+        rows = [row for row, clicks in enumerate(trained) if len(clicks) > position]
+        clicked = [trained[row][position] for row in rows]
         step = [state[rows] for state in states]
+        items = torch.tensor(clicked, device=job.device)
         model.hidden_step(model.embed(items, step)[0], step)
         for state, new in zip(states, step, strict=True):
             state[rows] = new
-    _, vectors, biases = model.embed(
-        torch.zeros(1, dtype=torch.int64, device=job.device), states
-    )
-    of_all = np.full((len(sessions), job.items), -np.inf)
-    of_all[:, gru.data_iterator.itemidmap.index - 1] = (
-        model.score_items(states[-1], vectors, biases).cpu().numpy()
-    )
-    return of_all
+    no_item = torch.zeros(1, dtype=torch.int64, device=job.device)
+    _, vectors, biases = model.embed(no_item, states)
+    scored = model.score_items(states[-1], vectors, biases).cpu().numpy()
+    result = np.full((len(sessions), job.items), -np.inf)
+    result[:, gru.data_iterator.itemidmap.index - 1] = scored
+    return result
 
 
-def answer(session):
+def answer(session: Items) -> object:
     """Its interface computes metrics of a whole test file, no recommendations."""
     raise NotImplementedError("GRU4Rec has fit and batch_eval alone")
 

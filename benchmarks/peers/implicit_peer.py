@@ -1,8 +1,7 @@
-"""A model of implicit: sessions as rows of a matrix, and rows of new sessions at the time of the
-answer."""
+"""A model of implicit: sessions are rows of a matrix, new ones when they are answered."""
 
 import numpy as np
-from exchange import dense, read_job
+from exchange import Items, Scores, dense, read_job
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
 from implicit.nearest_neighbours import CosineRecommender
@@ -17,14 +16,13 @@ models = {
 model = models[job.model](num_threads=job.threads, **job.settings)
 
 
-def matrix(sessions):
+def matrix(sessions: list[Items]) -> csr_matrix:
     rows = np.repeat(np.arange(len(sessions)), [len(session) for session in sessions])
     columns = np.concatenate(sessions) - 1
-    known = columns < job.items
-    shape = (len(sessions), job.items)
-    return csr_matrix(
-        (np.ones(known.sum(), dtype=np.float32), (rows[known], columns[known])), shape
-    )
+    is_trained = columns < job.items
+    cells = (rows[is_trained], columns[is_trained])
+    ones = np.ones(is_trained.sum(), dtype=np.float32)
+    return csr_matrix((ones, cells), (len(sessions), job.items))
 
 
 job.begin()  # measures
@@ -32,22 +30,24 @@ model.fit(matrix(job.train), show_progress=False)
 job.is_best()  # measures
 
 
-def recommend(sessions, count):
-    return model.recommend(
+def recommend(sessions: list[Items], count: int) -> tuple[Items, Scores]:
+    items, values = model.recommend(
         np.arange(len(sessions)),
         matrix(sessions),
         N=count,
         filter_already_liked_items=False,
         recalculate_user=True,
     )
+    return items, values
 
 
-def scores(sessions):
-    if (
-        job.model == "bprmf"
-    ):  # it has no vectors of new users: the mean of the items' vectors, by hand
-        return matrix(sessions) @ model.item_factors @ model.item_factors.T
-    return dense(*recommend(sessions, job.items), job.items)
+def scores(sessions: list[Items]) -> Scores:
+    if job.model == "bprmf":
+        # It has no vectors of new users: the mean of the items' vectors, by hand.
+        by_hand: Scores = matrix(sessions) @ model.item_factors @ model.item_factors.T
+        return by_hand
+    items, values = recommend(sessions, job.items)
+    return dense(items, values, job.items)
 
 
 job.epochs_were(getattr(model, "iterations", 0))  # measures

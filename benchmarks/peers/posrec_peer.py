@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import torch
-from exchange import read_job
+from exchange import Items, Scores, read_job
 
 import posrec
 from posrec.data.dataset import SessionDataset
@@ -21,11 +22,11 @@ torch.set_num_threads(job.threads)
 class Times(Progress):  # measures
     best = -1.0  # measures
 
-    def update(self, work, *_):  # measures
+    def update(self, work: str, *_: Any, **named: Any) -> None:  # measures
         if work == "Evaluating" and not job.until_best:  # measures
             job.is_best()  # measures
 
-    def validated(self, epoch, metrics):  # measures
+    def validated(self, epoch: int, metrics: dict[str, float]) -> None:  # measures
         if metrics[chosen_by] > self.best:  # measures
             self.best = metrics[chosen_by]  # measures
             job.is_best()  # measures
@@ -37,41 +38,36 @@ settings = {"protocol": "early-stop", **job.settings}
 epochs_by_default = settings.pop("epochs", Settings(**spec.settings).epochs)
 settings["epochs"] = min(epochs_by_default, job.epochs)
 chosen_by = Settings(**spec.settings).choose_by  # measures
-if (
-    not spec.is_trained or settings["protocol"] == "paper"
-):  # without validation sessions all the same
-    part = data.fitting
-    data = replace(
-        data, train=SessionDataset(part.items[: part.clicks], part.offsets, part.times)
-    )
+if not spec.is_trained or settings["protocol"] == "paper":
+    # All train without the validation sessions.
+    fitting = data.fitting
+    items = fitting.items[: fitting.clicks]
+    data = replace(data, train=SessionDataset(items, fitting.offsets, fitting.times))
 out = job.folder / "run"
 job.begin()  # measures
 run, _ = fit_run(
     data, job.model, out, settings, job.device, progress=Times(), resumable=False
 )
 log = out / "log.jsonl"  # measures
-lines = (
-    [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-)  # measures
-job.epoch_seconds = [line["seconds"] for line in lines if "loss" in line]  # measures
+if log.exists():  # measures
+    lines = map(json.loads, log.read_text().splitlines())  # measures
+    epochs = [line for line in lines if "loss" in line]  # measures
+    job.epoch_seconds = [epoch["seconds"] for epoch in epochs]  # measures
 recommender = posrec.Recommender.load(out)
-model = run.model.to(job.device).eval()
+model: Any = run.model.to(job.device).eval()
 
 
 @torch.inference_mode()
-def scores(sessions):
-    batch = SessionBatch.of(
-        [session.tolist() for session in sessions],
-        model.config.max_length,
-        model.stride,
-    )
-    return model.scores(batch.to(job.device)).cpu().numpy()
+def scores(sessions: list[Items]) -> Scores:
+    clicks = [session.tolist() for session in sessions]
+    batch = SessionBatch.of(clicks, model.config.max_length, model.stride)
+    result: Scores = model.scores(batch.to(job.device)).cpu().numpy()
+    return result
 
 
-def answer(session):
-    return recommender.recommend(
-        [data.vocabulary.item(item) for item in session.tolist()], k=20
-    )
+def answer(session: Items) -> object:
+    clicks = [data.vocabulary.item(item) for item in session.tolist()]
+    return recommender.recommend(clicks, k=20)
 
 
 job.finish(scores, answer, epochs_by_default)

@@ -1,11 +1,11 @@
-"""A sequential model of RecBole: its files of prepared sessions, training with early stopping, and
-scores."""
+"""A sequential model of RecBole, trained with early stopping on its files of prepared sessions."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from exchange import prefixes, read_job
+from exchange import Items, Scores, prefixes, read_job
 
 # RecBole 1.2.1 asks numpy for names that numpy 2 removed, and stores its whole config in a
 # checkpoint.
@@ -28,22 +28,18 @@ NAMES = {
     "fpmc": "FPMC",
 }
 job = read_job()
-most = job.settings.get(
-    "MAX_ITEM_LIST_LENGTH", 50
-)  # RecBole does not shorten the sessions of prepared files itself
+# RecBole does not shorten the sessions of prepared files itself.
+most = job.settings.get("MAX_ITEM_LIST_LENGTH", 50)
 folder = job.folder / "shop"
 folder.mkdir(exist_ok=True)
-session = 0
-for part, sessions in (
-    ("train", job.train),
-    ("valid", job.validation),
-    ("test", job.test),
-):
-    with (folder / f"shop.{part}.inter").open("w") as file:
+number = 0
+splits = {"train": job.train, "valid": job.validation, "test": job.test}
+for split, sessions in splits.items():
+    with (folder / f"shop.{split}.inter").open("w") as file:
         file.write("session_id:token\titem_id_list:token_seq\titem_id:token\n")
         for prefix, target in prefixes(sessions):
-            session += 1
-            file.write(f"{session}\t{' '.join(map(str, prefix[-most:]))}\t{target}\n")
+            number += 1
+            file.write(f"{number}\t{' '.join(map(str, prefix[-most:]))}\t{target}\n")
 
 config = Config(
     model=NAMES[job.model],
@@ -70,28 +66,30 @@ model = get_model(config["model"])(config, train_data.dataset).to(config["device
 trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, model)
 trainer._train_epoch = job.timed(trainer._train_epoch)  # measures
 save = trainer._save_checkpoint  # measures
-trainer._save_checkpoint = lambda *arguments, **named: (
-    job.is_best(),
-    save(*arguments, **named),
-)  # measures
+
+
+def save_best(*arguments: Any, **named: Any) -> None:  # measures
+    job.is_best()  # measures
+    save(*arguments, **named)  # measures
+
+
+trainer._save_checkpoint = save_best  # measures
 job.begin()  # measures
 trainer.fit(train_data, valid_data, show_progress=False)
-model.load_state_dict(
-    torch.load(trainer.saved_model_file, map_location=config["device"])["state_dict"]
-)
+best = torch.load(trainer.saved_model_file, map_location=config["device"])
+model.load_state_dict(best["state_dict"])
 model.eval()
 
-longest = test_data.dataset.inter_feat["item_id_list"].shape[
-    1
-]  # padding changes the scores of some models
+# Padding changes the scores of some models.
+longest = test_data.dataset.inter_feat["item_id_list"].shape[1]
 number_of_item = np.zeros(job.vocabulary + 1, dtype=np.int64)
-for token, number in dataset.field2token_id["item_id"].items():
+for token, token_id in dataset.field2token_id["item_id"].items():
     if token != "[PAD]":
-        number_of_item[int(token)] = number
+        number_of_item[int(token)] = token_id
 
 
 @torch.no_grad()
-def scores(sessions):
+def scores(sessions: list[Items]) -> Scores:
     clicks = torch.zeros(len(sessions), longest, dtype=torch.int64)
     for row, session in enumerate(sessions):
         latest = number_of_item[session[-longest:]]
@@ -102,17 +100,16 @@ def scores(sessions):
         "item_length": lengths,
         "session_id": torch.zeros_like(lengths),
     }
-    predicted = model.full_sort_predict(Interaction(fields).to(config["device"])).view(
-        len(sessions), -1
-    )
-    return predicted[:, number_of_item[1 : job.items + 1]].cpu().numpy()
+    batch = Interaction(fields).to(config["device"])
+    predicted = model.full_sort_predict(batch).view(len(sessions), -1)
+    result: Scores = predicted[:, number_of_item[1 : job.items + 1]].cpu().numpy()
+    return result
 
 
-def answer(session):
+def answer(session: Items) -> object:
     """RecBole's public interface ranks sessions of its own test file, by their ids."""
-    return full_sort_topk(
-        dataset.token2id("session_id", ["new"]), model, test_data, 20, config["device"]
-    )
+    ids = dataset.token2id("session_id", ["new"])
+    return full_sort_topk(ids, model, test_data, 20, config["device"])
 
 
 job.finish(scores, answer, epochs_by_default=300)

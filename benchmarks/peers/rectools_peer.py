@@ -1,10 +1,9 @@
-"""A model of RecTools: tables of interactions, and a dataset with new sessions at the time of the
-answer."""
+"""A model of RecTools: tables of interactions, and a dataset of new sessions for an answer."""
 
 import numpy as np
 import pandas as pd
 import pytorch_lightning
-from exchange import read_job
+from exchange import Items, Scores, read_job
 from implicit.nearest_neighbours import CosineRecommender
 from rectools import Columns
 from rectools.dataset import Dataset, IdMap, Interactions
@@ -13,16 +12,16 @@ from rectools.models import ImplicitItemKNNWrapperModel, PopularModel, SASRecMod
 job = read_job()
 
 
-def interactions(sessions):
-    """A row a click; its time is its place, since only the order of clicks is used."""
+def interactions(sessions: list[Items]) -> pd.DataFrame:
+    """A row a click; its time is its number, since only the order of clicks is used."""
     lengths = [len(session) for session in sessions]
+    seconds = pd.to_timedelta(np.arange(sum(lengths)), unit="s")
     return pd.DataFrame(
         {
             Columns.User: np.repeat(np.arange(len(sessions)), lengths),
             Columns.Item: np.concatenate(sessions),
             Columns.Weight: 1.0,
-            Columns.Datetime: pd.Timestamp(0)
-            + pd.to_timedelta(np.arange(sum(lengths)), unit="s"),
+            Columns.Datetime: pd.Timestamp(0) + seconds,
         }
     )
 
@@ -32,9 +31,8 @@ epochs = min(3, job.epochs) if job.model == "sasrec" else 0
 if job.model == "sasrec":
     model = SASRecModel(epochs=epochs, **job.settings)
 elif job.model == "itemknn":
-    model = ImplicitItemKNNWrapperModel(
-        CosineRecommender(num_threads=job.threads, **job.settings)
-    )
+    cosine = CosineRecommender(num_threads=job.threads, **job.settings)
+    model = ImplicitItemKNNWrapperModel(cosine)
 else:
     model = PopularModel(**job.settings)
 job.begin()  # measures
@@ -44,22 +42,21 @@ job.is_best()  # measures
 job.epochs_were(epochs)  # measures
 
 
-def recommend(sessions, count):
+def recommend(sessions: list[Items], count: int) -> pd.DataFrame:
     clicks = interactions(sessions)
     clicks = clicks[clicks[Columns.Item].isin(dataset.item_id_map.external_ids)]
     users = IdMap.from_values(np.arange(len(sessions)))
     items = dataset.item_id_map
     new = Dataset(users, items, Interactions.from_raw(clicks, users, items))
-    return model.recommend(
-        clicks[Columns.User].unique(), new, k=count, filter_viewed=False
-    )
+    asked = clicks[Columns.User].unique()
+    return model.recommend(asked, new, k=count, filter_viewed=False)
 
 
-def scores(sessions):
-    found = recommend(sessions, job.items)
-    of_all = np.full((len(sessions), job.items), -np.inf)
-    of_all[found[Columns.User], found[Columns.Item] - 1] = found[Columns.Score]
-    return of_all
+def scores(sessions: list[Items]) -> Scores:
+    table = recommend(sessions, job.items)
+    result = np.full((len(sessions), job.items), -np.inf)
+    result[table[Columns.User], table[Columns.Item] - 1] = table[Columns.Score]
+    return result
 
 
 job.finish(scores, lambda session: recommend([session], 20), epochs_by_default=3)

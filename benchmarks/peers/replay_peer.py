@@ -1,24 +1,30 @@
-"""SASRec of RePlay. It has no defaults for batches and epochs: 128 sessions a batch, and stopping
-as RecBole does."""
+"""SASRec of RePlay, with 128 sessions a batch and early stopping as in RecBole.
+
+It has no defaults for these.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 import lightning
 import torch
-from exchange import prefixes, read_job
+from exchange import Items, Scores, prefixes, read_job
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from replay.data import FeatureHint, FeatureSource, FeatureType
 from replay.data.nn import TensorFeatureInfo, TensorFeatureSource, TensorSchema
 from replay.nn.lightning import LightningModule
 from replay.nn.lightning.callback import ComputeMetricsCallback
 from replay.nn.sequential import SasRec
+from torch import Tensor
 from torch.utils.data import DataLoader
 
-# the defaults of SasRec.from_params
+# The defaults of SasRec.from_params.
 LENGTH = 50
 WIDTH = 192
 job = read_job()
 
 
-def padded(sessions, length=LENGTH):
+def padded(sessions: Sequence[Items], length: int = LENGTH) -> Tensor:
     """Numbers from 0, padded on the left with the number of items."""
     clicks = torch.full((len(sessions), length), job.items)
     for row, session in enumerate(sessions):
@@ -27,11 +33,11 @@ def padded(sessions, length=LENGTH):
     return clicks
 
 
-def features(clicks):
+def features(clicks: Tensor) -> dict[str, Any]:
     return {"feature_tensors": {"item_id": clicks}, "padding_mask": clicks < job.items}
 
 
-def training_batch(sessions):
+def training_batch(sessions: list[Items]) -> dict[str, Any]:
     clicks = padded(sessions, LENGTH + 1)
     labels = clicks[:, 1:, None]
     return {
@@ -41,24 +47,22 @@ def training_batch(sessions):
     }
 
 
-def validation_batch(samples):
+def validation_batch(samples: list[tuple[Items, int]]) -> dict[str, Any]:
     sessions, targets = zip(*samples, strict=True)
-    return {
-        **features(padded(sessions)),
-        "ground_truth": torch.tensor(targets)[:, None] - 1,
-    }
+    following = torch.tensor(targets)[:, None] - 1
+    return {**features(padded(sessions)), "ground_truth": following}
 
 
-class Times(lightning.Callback):  # measures
-    def on_train_epoch_start(self, *_):  # measures
+class Times(lightning.Callback):  # type: ignore[misc]  # measures
+    def on_train_epoch_start(self, *_: Any) -> None:  # measures
         job.epoch_begins()  # measures
 
-    def on_validation_epoch_start(self, *_):  # measures
+    def on_validation_epoch_start(self, *_: Any) -> None:  # measures
         job.epoch_ends()  # measures
 
 
-class Checkpoint(ModelCheckpoint):  # measures
-    def _save_checkpoint(self, *arguments):  # measures
+class Checkpoint(ModelCheckpoint):  # type: ignore[misc]  # measures
+    def _save_checkpoint(self, *arguments: Any) -> None:  # measures
         job.is_best()  # measures
         super()._save_checkpoint(*arguments)  # measures
 
@@ -91,18 +95,22 @@ trainer = lightning.Trainer(
     enable_progress_bar=False,
 )
 job.begin()  # measures
+train: Any = job.train
+validation: Any = prefixes(job.validation)
 trainer.fit(
     module,
-    DataLoader(job.train, batch_size=128, shuffle=True, collate_fn=training_batch),
-    DataLoader(prefixes(job.validation), batch_size=512, collate_fn=validation_batch),
+    DataLoader(train, batch_size=128, shuffle=True, collate_fn=training_batch),
+    DataLoader(validation, batch_size=512, collate_fn=validation_batch),
 )
 module.load_state_dict(torch.load(best.best_model_path)["state_dict"])
 module.eval()
 
 
 @torch.no_grad()
-def scores(sessions):
-    return model(**features(padded(sessions)))["logits"][:, : job.items].numpy()
+def scores(sessions: list[Items]) -> Scores:
+    logits = model(**features(padded(sessions)))["logits"]
+    result: Scores = logits[:, : job.items].numpy()
+    return result
 
 
 job.finish(scores, lambda session: torch.from_numpy(scores([session])).topk(20))

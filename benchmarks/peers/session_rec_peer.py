@@ -1,12 +1,11 @@
-"""A nearest-neighbour model of session-rec: a table of clicks, and a session that is told click by
-click."""
+"""A nearest-neighbour model of session-rec, which gets new sessions click by click."""
 
 import sys
 from itertools import count
 
 import numpy as np
 import pandas as pd
-from exchange import read_job
+from exchange import Items, Scores, read_job
 
 job = read_job()
 sys.path.insert(0, job.peer_folder)
@@ -14,9 +13,8 @@ sys.path.insert(0, job.peer_folder)
 from algorithms.knn.stan import STAN  # noqa: E402
 from algorithms.knn.vsknn import VMContextKNN  # noqa: E402
 
-DAYS = (
-    5 * 24 * 3600
-)  # seconds from the first session to the last; STAN's weight of old sessions falls in five days
+# Seconds from the first session to the last; STAN's weight of old sessions falls in five days.
+DAYS = 5 * 24 * 3600
 lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
@@ -30,18 +28,19 @@ job.begin()  # measures
 model.fit(clicks)
 job.is_best()  # measures
 items = np.arange(1, job.items + 1)
-number = count(len(lengths))
+new_numbers = count(len(lengths))
 
 
-def predict(session):
-    """The scores of all items after a session that has a number of its own."""
-    this, (*before, last) = next(number), session.tolist()
+def predict(session: Items) -> pd.Series:
+    """The scores of all items after a session, which gets a new number."""
+    number = next(new_numbers)
+    *before, last = session.tolist()
     for item in before:
-        model.predict_next(this, item, items, timestamp=DAYS, skip=True)
-    return model.predict_next(this, last, items, timestamp=DAYS)
+        model.predict_next(number, item, items, timestamp=DAYS, skip=True)
+    return model.predict_next(number, last, items, timestamp=DAYS)
 
 
-def scores(sessions):
+def scores(sessions: list[Items]) -> Scores:
     return np.stack([predict(session).to_numpy() for session in sessions])
 
 

@@ -2,7 +2,8 @@
 
 index.md is README.md and architecture.md is ARCHITECTURE.md, so that each is written once. The
 pages of the reference are generated from the code by `reference.py`. A link that leaves docs/ leads
-to the repository, and has to name a file that exists."""
+to the repository, and has to name a file that exists.
+"""
 
 import re
 import sys
@@ -32,29 +33,27 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links of README.md and ARCHITECTURE.md start at the root of the repository, those of other
-    pages in docs/."""
+    """Links of README.md and ARCHITECTURE.md start at the root, links of other pages in docs/."""
     path = page.file.src_uri
     folder = ROOT if path in OUTSIDE else (ROOT / "docs" / path).parent
 
-    def rewritten(found: re.Match[str]) -> str:
-        begin, target, end = found.groups()
+    def rewritten(match: re.Match[str]) -> str:
+        begin, target, end = match.groups()
         if re.match(r"[a-z]+:|/", target):
-            return found[0]
+            return match[0]
         named = (folder / target).resolve()
         if not named.exists() and files.get_file_from_path(target) is None:
             raise PluginError(f"{path}: the link {target} leads nowhere")
         docs = ROOT / "docs"
-        file = (
-            files.get_file_from_path(named.relative_to(docs).as_posix())
-            if named.is_relative_to(docs)
-            else None
-        )
-        if file is not None and file.inclusion.is_included():
-            depth = path.count("/")
-            return f"{begin}{'../' * depth}{named.relative_to(docs).as_posix()}{end}"
+        if named.is_relative_to(docs):
+            in_docs = named.relative_to(docs).as_posix()
+            file: Any = files.get_file_from_path(in_docs)
+            if file is not None and file.inclusion.is_included():
+                to_docs = "../" * path.count("/")
+                return f"{begin}{to_docs}{in_docs}{end}"
         if named.is_relative_to(ROOT) and named.exists():
-            return f"{begin}{config.repo_url}/blob/main/{named.relative_to(ROOT).as_posix()}{end}"
-        return found[0]
+            in_repository = named.relative_to(ROOT).as_posix()
+            return f"{begin}{config.repo_url}/blob/main/{in_repository}{end}"
+        return match[0]
 
     return LINK.sub(rewritten, markdown)

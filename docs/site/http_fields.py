@@ -1,9 +1,10 @@
 """The tables of fields in docs/http.md, made from the OpenAPI document of the server.
 
-    python docs/site/http_fields.py      writes them into the page again
+    python docs/site/http_fields.py
 
 Names, types, limits and defaults come from the code, the meanings from here. A field without a
-meaning is an error."""
+meaning is an error.
+"""
 
 import re
 from collections.abc import Container
@@ -26,55 +27,101 @@ MEANINGS = {
     "session": "the items that were clicked, the oldest click first",
     "sessions": "the items that were clicked in each session, the oldest click first",
     "k": "how many items to recommend",
-    "exclude": "`current`: leave out the item of the last click; `seen`: leave out every item of the session",
+    "exclude": (
+        "`current`: leave out the item of the last click; `seen`: leave out every "
+        "item of the session"
+    ),
     "exclude_seen": "the same as `exclude` = `seen`",
     "allow": "recommend only these items",
     "deny": "never recommend these items",
     "filter": f"recommend only items whose columns match, {RULES}",
     "pin": "items to put first, in this order",
     "boost": f"factors for the chances of items by their columns, {RULES}",
-    "diversify": "0 to 1: how much variety counts against the score; or a column, each value of which is used once; "
-    "or a limit",
-    "explore": "the share of places for [new items](recommending.md#a-place-for-new-items)",
+    "diversify": (
+        "0 to 1: how much variety counts against the score; "
+        "or a column, each value of which is used once; or a limit"
+    ),
+    "explore": (
+        "the share of places for [new items](recommending.md#a-place-for-new-items)"
+    ),
     "column": "a column of the items",
     "most": "how many items of each value the list may have",
     "fields": "the columns to answer with each item",
-    "session_id": "the clicks that are stored under this id come before those of `session`",
-    "split_by": "with `--split`: requests with the same text are answered by the same run",
-    "ExplainRequest.split_by": "as in `/v1/recommend`: the run that answers this session explains the score",
+    "session_id": (
+        "the clicks that are stored under this id come before those of `session`"
+    ),
+    "split_by": (
+        "with `--split`: requests with the same text are answered by the same run"
+    ),
+    "ExplainRequest.split_by": (
+        "as in `/v1/recommend`: the run that answers this session explains the score"
+    ),
     "ClickRequest.item": "the item that was clicked; it is added to the stored session",
     "ExplainRequest.item": "the item whose score is explained",
     "FeedbackRequest.answer": "the `id` of the answer",
     "event": "what happened to the items",
-    "FeedbackRequest.items": "the items; those that were shown in the order in which they were shown",
-    "FeedbackRequest.session": "the shop's own id of the visit; without it, each answer is a session of its own",
-    "visitor": "the shop's own id of the visitor, as in `split_by`; without it, each session is a visitor of its own",
-    "FeedbackRequest.value": "what was paid for the item; only with `bought` and one item",
+    "FeedbackRequest.items": (
+        "the items; those that were shown in the order in which they were shown"
+    ),
+    "FeedbackRequest.session": (
+        "the shop's own id of the visit; without it, each answer is a session of its "
+        "own"
+    ),
+    "visitor": (
+        "the shop's own id of the visitor, as in `split_by`; without it, each "
+        "session is a visitor of its own"
+    ),
+    "FeedbackRequest.value": (
+        "what was paid for the item; only with `bought` and one item"
+    ),
     "item": "the item's id",
     "title": "the item's title, where the dataset has titles",
-    "score": "the model's score; a log probability where `log_probabilities` of `/v1/run` is true",
-    "RecommendedItem.fields": "the columns that the request asked for; absent if it asked for none",
+    "score": (
+        "the model's score; a log probability where `log_probabilities` of `/v1/run` "
+        "is true"
+    ),
+    "RecommendedItem.fields": (
+        "the columns that the request asked for; absent if it asked for none"
+    ),
     "pinned": "true for items of `pin`; absent for others",
-    "explored": "true for new items that are there because of `explore`; absent for others",
+    "explored": (
+        "true for new items that are there because of `explore`; absent for others"
+    ),
     "RecommendAnswer.items": "the recommended items, the best first",
     "unknown": "the clicks on items that the model does not know; they were ignored",
     "popular": "whether no click was known, so that these are the most clicked items",
-    "RecommendAnswer.id": "identifies this answer, for `/v1/feedback`; it contains the run's fingerprint and name",
+    "RecommendAnswer.id": (
+        "identifies this answer, for `/v1/feedback`; it contains the run's "
+        "fingerprint and name"
+    ),
     "run": "the fingerprint of the run that answered",
-    "answers": "an answer of `/v1/recommend` for each session, in the order of the request",
-    "SimilarAnswer.items": "the most similar items; the score is the cosine of the items' vectors",
+    "answers": (
+        "an answer of `/v1/recommend` for each session, in the order of the request"
+    ),
+    "SimilarAnswer.items": (
+        "the most similar items; the score is the cosine of the items' vectors"
+    ),
     "written": "how many rows were written, one for each item",
     "rank": "the item's rank among all items of the catalogue",
-    "parts": "the terms that add up to the score; empty for models whose score is not a sum",
+    "parts": (
+        "the terms that add up to the score; empty for models whose score is not a sum"
+    ),
     "ExplainAnswer.clicks": "the clicks that the model has read",
-    "probability": "the probability that the item is clicked next; null for models without probabilities",
-    "repeat_chance": "the chance that the next click repeats an item of the session; null likewise",
+    "probability": (
+        "the probability that the item is clicked next; null for models without "
+        "probabilities"
+    ),
+    "repeat_chance": (
+        "the chance that the next click repeats an item of the session; null likewise"
+    ),
     "name": "the name of the term",
     "value": "its value",
     "position": "the click's index in `session` of the request, from 0",
     "attention": "the mean of the values of `reads`",
     "reads": "by intention, the share of attention that this click gets",
-    "left_out": "the score minus the score without this click; null if it is the only click",
+    "left_out": (
+        "the score minus the score without this click; null if it is the only click"
+    ),
     "rank_without": "the item's rank without this click",
     "ItemsAnswer.items": "the items that were found, the most clicked first",
     "ListedItem.clicks": "clicks in the training part",
@@ -87,11 +134,16 @@ MEANINGS = {
     "recall": "the share of the exact best 20 items that the search finds",
     "log_probabilities": "whether a score is the logarithm of a probability",
     "SplitRun.name": "the name of its folder, for reports and metrics",
-    "fingerprint": "a hash of the run's weights and settings (of a split: null while the run can't be loaded)",
+    "fingerprint": (
+        "a hash of the run's weights and settings (of a split: null while the run "
+        "can't be loaded)"
+    ),
     "columns": "the columns of the items, for `filter` and `fields`",
     "split": "every run that is served",
     "share": "its share of the sessions",
-    "SplitRun.split_by": "a text for `split_by` that this run answers; null where its share is nearly 0",
+    "SplitRun.split_by": (
+        "a text for `split_by` that this run answers; null where its share is nearly 0"
+    ),
     "error": "one sentence that says what is wrong",
 }
 
@@ -99,8 +151,8 @@ MEANINGS = {
 def written(page: str, schemas: dict[str, Any]) -> str:
     """The page with every table made again."""
 
-    def replaced(found: re.Match[str]) -> str:
-        begin, name, other, end = found.groups()
+    def replaced(match: re.Match[str]) -> str:
+        begin, name, other, end = match.groups()
         shown_elsewhere = schemas[other]["properties"] if other else {}
         return f"{begin}{fields_table(name, schemas[name], shown_elsewhere)}{end}"
 
@@ -110,7 +162,7 @@ def written(page: str, schemas: dict[str, Any]) -> str:
 def fields_table(
     name: str, schema: dict[str, Any], shown_elsewhere: Container[str]
 ) -> str:
-    """Of a request: with defaults, the required fields first. Answers have no defaults."""
+    """Only requests have a column of defaults, and their required fields come first."""
     is_request = name.endswith("Request")
     required = schema["required"]
     fields = [
@@ -120,12 +172,16 @@ def fields_table(
     ]
     if is_request:
         fields.sort(key=lambda field: field[0] not in required)
-    rows = [["field", "type", *(["default"] if is_request else []), "meaning"]]
+    rows = [["field", "type", "meaning"]]
+    if is_request:
+        rows = [["field", "type", "default", "meaning"]]
     for field, about in fields:
         meaning = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
-        middle = [default(field, about, required)] if is_request else []
-        shown = re.sub(",? or null", "", kind(about)) if is_request else kind(about)
-        rows.append([f"`{field}`", shown, *middle, meaning])
+        row = [f"`{field}`", kind(about), meaning]
+        if is_request:
+            without_null = re.sub(",? or null", "", kind(about))
+            row = [f"`{field}`", without_null, default(field, about, required), meaning]
+        rows.append(row)
     return markdown_table(rows)
 
 
@@ -138,14 +194,12 @@ def default(field: str, about: dict[str, Any], required: list[str]) -> str:
 
 def kind(about: dict[str, Any]) -> str:
     """A type in words, with its limits: "integer, 1 to 1000"."""
-    choices = [kind(one) for one in about.get("anyOf", ())]
-    if choices:
-        between = (
-            ", or " if len(choices) > 2 and "," in choices[0] else " or "
-        )  # after a limit
-        shown = (
-            "id" if sorted(choices) == ["integer", "text"] else between.join(choices)
-        )
+    choices = [kind(choice) for choice in about.get("anyOf", ())]
+    if sorted(choices) == ["integer", "text"]:
+        shown = "id"
+    elif choices:
+        follows_limit = len(choices) > 2 and "," in choices[0]
+        shown = (", or " if follows_limit else " or ").join(choices)
     elif "$ref" in about:
         name = about["$ref"].rpartition("/")[2]
         shown = f"[{name}](#{name.lower()})"
@@ -153,9 +207,8 @@ def kind(about: dict[str, Any]) -> str:
         shown = ", ".join(f"`{value}`" for value in about["enum"])
     elif about.get("type") == "array":
         inner = kind(about["items"]).partition(",")[0]  # without its limit
-        shown = f"list of {'ids' if inner == 'id' else inner}".replace(
-            "list of list", "list of lists"
-        )
+        plural = "ids" if inner == "id" else inner
+        shown = f"list of {plural}".replace("list of list", "list of lists")
     else:
         words = {
             "string": "text",
@@ -176,11 +229,9 @@ def limits(about: dict[str, Any]) -> str:
     ):
         if most in about:
             at_most = f"{about[most]:,}{unit}"
-            return (
-                f", {about[least]} to {at_most}"
-                if least in about
-                else f", at most {at_most}"
-            )
+            if least in about:
+                return f", {about[least]} to {at_most}"
+            return f", at most {at_most}"
     return ""
 
 
@@ -189,13 +240,11 @@ def server_schemas() -> dict[str, Any]:
     from posrec.server.service import Service
     from posrec.server.settings import ServerSettings
 
-    schemas: dict[str, Any] = Routes(Service(ServerSettings(("run",)))).document()[
-        "components"
-    ]["schemas"]
+    routes = Routes(Service(ServerSettings(("run",))))
+    schemas: dict[str, Any] = routes.document()["components"]["schemas"]
     return schemas
 
 
 if __name__ == "__main__":
-    PAGE.write_text(
-        written(PAGE.read_text(encoding="utf-8"), server_schemas()), encoding="utf-8"
-    )
+    page = written(PAGE.read_text(encoding="utf-8"), server_schemas())
+    PAGE.write_text(page, encoding="utf-8")

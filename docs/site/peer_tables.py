@@ -1,11 +1,15 @@
 """The tables and figures of docs/peers.md, from results/peers.json.
 
-python docs/site/peer_tables.py     draws the figures again; the tables are made by tables.py
+    python docs/site/peer_tables.py
+
+It draws the figures again; tables.py writes the tables.
 """
 
 import json
 from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
@@ -40,7 +44,8 @@ MODELS = {
     "gcsan": "GC-SAN",
     "posrec-plus": "posrec-plus",
 }
-INK = "#808080"
+COLOURS = {peer: f"C{number}" for number, peer in enumerate(PEERS)}
+INK = "#808080"  # readable on both backgrounds of the site
 Table = list[list[str]]
 Row = dict[str, Any]
 
@@ -65,115 +70,77 @@ def recall(row: Row) -> str:
 
 
 def seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def equal_settings() -> Table:
     """The same model with the same settings in a peer and in posrec, and posrec's own defaults."""
-    table = [
-        ["Dataset", "Model", "Peer", "Settings", "Epochs", "R@20: peer", "posrec", "posrec, own defaults",
-         "Seconds an epoch: peer", "posrec", "GB: peer", "posrec"],
-    ]  # fmt: skip
-    rows = {
-        (
-            row["dataset"],
-            row["model"],
-            row["epochs_at_most"],
-            row["peer"],
-            row["setting"],
-        ): row
-        for row in measured()
-    }
+    head = ["Dataset", "Model", "Peer", "Settings", "Epochs"]
+    head += ["R@20: peer", "posrec", "posrec, own defaults"]
+    head += ["Seconds an epoch: peer", "posrec", "GB: peer", "posrec"]
+    table = [head]
+    rows = {}
+    for row in measured():
+        training = (row["dataset"], row["model"], row["epochs_at_most"])
+        rows[*training, row["peer"], row["setting"]] = row
     for (dataset, model, cap, peer, setting), theirs in rows.items():
         same = f"as {peer}" if setting == "default" else f"as {peer}, {setting}"
         ours = rows.get((dataset, model, cap, "posrec", same))
         if peer == "posrec" or ours is None:
             continue
         default = rows.get((dataset, model, cap, "posrec", "default"))
-        epochs = ", ".join(
-            dict.fromkeys(str(row["epochs"] or "") for row in (theirs, ours))
-        )
-        table.append(
-            [DATASETS[dataset], MODELS[model], PEERS[peer], setting, epochs, recall(theirs), recall(ours),
-             "" if default is None else recall(default), seconds(theirs["epoch_seconds"]),
-             seconds(ours["epoch_seconds"]), f"{theirs['peak_gib']:.2f}", f"{ours['peak_gib']:.2f}"]
-        )  # fmt: skip
+        both = (theirs, ours)
+        epochs = dict.fromkeys(str(row["epochs"] or "") for row in both)
+        cells = [DATASETS[dataset], MODELS[model], PEERS[peer], setting]
+        cells += [", ".join(epochs), recall(theirs), recall(ours)]
+        cells += ["" if default is None else recall(default)]
+        cells += [seconds(row["epoch_seconds"]) for row in both]
+        cells += [f"{row['peak_gib']:.2f}" for row in both]
+        table.append(cells)
     return table
 
 
 def everything(dataset: str) -> Table:
     """Every training on a dataset."""
-    table = [
-        ["Model", "By", "Settings", "R@20", "M@20", "Epochs", "Seconds an epoch", "until the best", "GB",
-         "A new session", "Lines of code"],
-    ]  # fmt: skip
+    head = ["Model", "By", "Settings", "R@20", "M@20", "Epochs", "Seconds an epoch"]
+    head += ["until the best", "GB", "A new session", "Lines of code"]
+    table = [head]
     for row in measured():
         if row["dataset"] != dataset:
             continue
         new = row["new_session"]
-        answer = (
-            f"{new['ms']:.1f} ms"
-            if "ms" in new
-            else f"can't; by hand {new['ms_by_hand']:.1f} ms"
-        )
-        table.append(
-            [MODELS[row["model"]], PEERS[row["peer"]], row["setting"], recall(row), f"{row['metrics']['mrr@20']:.1f}",
-             str(row["epochs"] or ""), seconds(row["epoch_seconds"]), seconds(row["seconds_until_best"]),
-             f"{row['peak_gib'] + row['peak_gib_of_children']:.2f}", answer, str(row["lines_of_user_code"])]
-        )  # fmt: skip
+        if "ms" in new:
+            answer = f"{new['ms']:.1f} ms"
+        else:
+            answer = f"can't; by hand {new['ms_by_hand']:.1f} ms"
+        cells = [
+            MODELS[row["model"]],
+            PEERS[row["peer"]],
+            row["setting"],
+            recall(row),
+            f"{row['metrics']['mrr@20']:.1f}",
+            str(row["epochs"] or ""),
+            seconds(row["epoch_seconds"]),
+            seconds(row["seconds_until_best"]),
+            f"{row['peak_gib'] + row['peak_gib_of_children']:.2f}",
+            answer,
+            str(row["lines_of_user_code"]),
+        ]
+        table.append(cells)
     return table
 
 
-def draw() -> None:
-    """Accuracy against the time of training, and memory; both colours of the site's background show
-    them."""
-    from matplotlib.figure import Figure
-
-    colours = {peer: f"C{number}" for number, peer in enumerate(PEERS)}
+def draw_accuracy() -> None:
+    """Accuracy against the time of training."""
     figure = Figure(figsize=(10, 4.8), layout="constrained")
     for panel, dataset in zip(figure.subplots(1, 2), TICKS, strict=True):
-        rows = [
-            row
-            for row in measured()
-            if row["dataset"] == dataset and row["epochs_at_most"] > 1
-        ]
-        by_recall = sorted(rows, key=lambda row: row["metrics"]["recall@20"])
-        for row in {
-            (row["peer"], row["model"]): row for row in by_recall
-        }.values():  # the best of each
-            place = max(row["seconds_until_best"], 0.03), row["metrics"]["recall@20"]
-            is_default = row["setting"] == "default"
-            panel.plot(
-                *place,
-                "o" if is_default else "^",
-                color=colours[row["peer"]],
-                markersize=6,
-            )
-            panel.annotate(
-                MODELS[row["model"]],
-                place,
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=6.5,
-                color=INK,
-            )
-        panel.set_xscale("log")
-        panel.set_xticks(TICKS[dataset], [f"{tick:g}" for tick in TICKS[dataset]])
-        panel.set_xticks([], minor=True)
-        panel.set_title(DATASETS[dataset], color=INK)
-        panel.set_xlabel("seconds of training until the best epoch", color=INK)
-        panel.set_ylabel("R@20", color=INK)
-        panel.tick_params(colors=INK, which="both")
-        panel.grid(color=INK, alpha=0.25)
+        draw_dataset(panel, dataset)
     for peer in dict.fromkeys(row["peer"] for row in measured()):
-        panel.plot([], [], "o", color=colours[peer], label=PEERS[peer])
-    panel.plot(
-        [],
-        [],
-        "^",
-        color=INK,
-        label="with the settings of a peer, or its documented ones",
-    )
+        panel.plot([], [], "o", color=COLOURS[peer], label=PEERS[peer])
+    label = "with the settings of a peer, or its documented ones"
+    panel.plot([], [], "^", color=INK, label=label)
     figure.legend(
         loc="outside lower center", ncols=6, framealpha=0, labelcolor=INK, fontsize=8
     )
@@ -181,6 +148,38 @@ def draw() -> None:
         FIGURES / "peers_accuracy.svg", transparent=True, metadata={"Date": None}
     )
 
+
+def draw_dataset(panel: Any, dataset: str) -> None:
+    rows = [
+        row
+        for row in measured()
+        if row["dataset"] == dataset and row["epochs_at_most"] > 1
+    ]
+    rows.sort(key=lambda row: row["metrics"]["recall@20"])
+    best = {(row["peer"], row["model"]): row for row in rows}
+    for row in best.values():
+        point = (max(row["seconds_until_best"], 0.03), row["metrics"]["recall@20"])
+        marker = "o" if row["setting"] == "default" else "^"
+        panel.plot(*point, marker, color=COLOURS[row["peer"]], markersize=6)
+        panel.annotate(
+            MODELS[row["model"]],
+            point,
+            xytext=(4, 3),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=INK,
+        )
+    panel.set_xscale("log")
+    panel.set_xticks(TICKS[dataset], [f"{tick:g}" for tick in TICKS[dataset]])
+    panel.set_xticks([], minor=True)
+    panel.set_title(DATASETS[dataset], color=INK)
+    panel.set_xlabel("seconds of training until the best epoch", color=INK)
+    panel.set_ylabel("R@20", color=INK)
+    panel.tick_params(colors=INK, which="both")
+    panel.grid(color=INK, alpha=0.25)
+
+
+def draw_memory() -> None:
     rows = [
         row
         for row in measured()
@@ -190,10 +189,10 @@ def draw() -> None:
     figure = Figure(figsize=(7, 0.32 * len(models) + 1.1), layout="constrained")
     panel = figure.subplots()
     for peer, name in PEERS.items():
-        own = [row for row in rows if row["peer"] == peer]
-        places = [models.index(row["model"]) for row in own]
-        memory = [row["peak_gib"] + row["peak_gib_of_children"] for row in own]
-        panel.plot(memory, places, "o", color=colours[peer], label=name)
+        of_peer = [row for row in rows if row["peer"] == peer]
+        heights = [models.index(row["model"]) for row in of_peer]
+        memory = [row["peak_gib"] + row["peak_gib_of_children"] for row in of_peer]
+        panel.plot(memory, heights, "o", color=COLOURS[peer], label=name)
     panel.set_yticks(range(len(models)), [MODELS[model] for model in models])
     panel.set_xscale("log")
     panel.set_xlabel(
@@ -209,4 +208,5 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    draw_accuracy()
+    draw_memory()

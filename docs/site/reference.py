@@ -1,5 +1,4 @@
-"""The pages of the reference, generated from the code: every command, every setting, the public
-interface."""
+"""The pages of the reference, generated from the code: commands, settings, public interface."""
 
 from typing import Any
 
@@ -42,39 +41,38 @@ def command_section(name: str, command: Any) -> list[str]:
     about, _, example = (command.help or "").replace("\\[", "[").partition("Example:")
     lines = [f"### posrec {name}", "", about.strip(), ""]
     if example:
-        shown = (line.strip() for line in example.strip().splitlines())
-        lines += ["```sh", *(line for line in shown if line), "```", ""]
+        stripped = [line.strip() for line in example.strip().splitlines()]
+        lines += ["```sh", *(line for line in stripped if line), "```", ""]
     lines += ["| argument or option | default | meaning |", "|---|---|---|"]
     for parameter in command.params:
         if parameter.name == "help":
             continue
-        is_option = parameter.param_type_name == "option"
-        shown = (
-            ", ".join(parameter.opts + parameter.secondary_opts)
-            if is_option
-            else parameter.name.upper()
-        )
-        default = parameter.default
-        given = (
-            ""
-            if default in (None, False, [], ()) or callable(default)
-            else f"`{default}`"
-        )
-        needed = "required" if parameter.required else given
-        lines.append(f"| `{shown}` | {needed} | {cell(parameter.help or '')} |")
+        name = parameter.name.upper()
+        if parameter.param_type_name == "option":
+            name = ", ".join(parameter.opts + parameter.secondary_opts)
+        meaning = cell(parameter.help or "")
+        lines.append(f"| `{name}` | {shown_default(parameter)} | {meaning} |")
     return [*lines, ""]
+
+
+def shown_default(parameter: Any) -> str:
+    default = parameter.default
+    if parameter.required:
+        return "required"
+    if default in (None, False, [], ()) or callable(default):
+        return ""
+    return f"`{default}`"
 
 
 def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "`posrec train --set key=value` and `posrec.fit(data, key=value)`. An unknown key, or a value outside",
-        "its range, is refused with an error that lists what is allowed. `posrec models MODEL` prints the settings",
-        "of one model.",
+        "`posrec train --set key=value` and `posrec.fit(data, key=value)`.",
+        "An unknown key, or a value outside its range, is refused with an error that lists what "
+        "is allowed.",
+        "`posrec models MODEL` prints the settings of one model.",
         "",
-    ]
-    lines += [
         "## Training",
         "",
         "A model may have other defaults of these: see its table below.",
@@ -82,16 +80,11 @@ def settings_page() -> str:
     ]
     lines += settings_table(Settings())
     for name, spec in MODELS.items():
-        lines += [
-            f"## {name}",
-            "",
-            cell(spec.about) + ".",
-            "",
-            *settings_table(spec.config()),
-        ]
+        lines += [f"## {name}", "", cell(spec.about) + ".", ""]
+        lines += settings_table(spec.config())
         if spec.settings:
-            own = ", ".join(f"`{key}={value}`" for key, value in spec.settings.items())
-            lines += [f"Its defaults of training: {own}.", ""]
+            pairs = [f"`{key}={value}`" for key, value in spec.settings.items()]
+            lines += [f"Its defaults of training: {', '.join(pairs)}.", ""]
     return "\n".join(lines)
 
 
@@ -109,8 +102,9 @@ def cell(text: str) -> str:
 
 def python_page() -> str:
     lines = ["# Python", "", "Everything here is imported as `posrec.NAME`.", ""]
-    for name in sorted(
+    functions_first = sorted(
         posrec._HOME, key=lambda name: (name[0].isupper(), name.lower())
-    ):
+    )
+    for name in functions_first:
         lines += [f"::: {posrec._HOME[name]}.{name}", ""]
     return "\n".join(lines)

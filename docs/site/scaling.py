@@ -1,12 +1,10 @@
-"""What a catalogue and a click log of any size cost, computed from the constants that
-results/*.json hold.
+"""What a catalogue and a click log of any size cost, computed from constants in results/.
 
-    python docs/site/scaling.py                                # 10 million items, a billion clicks a day
     python docs/site/scaling.py --items 1e6 --clicks 1e8
 
-Nothing is measured here. Measured constants are read from the files named beside them; what was not
-measured is in `Assumptions`, and every one of them is an option. The formulas are those of
-docs/scaling.md."""
+Nothing is measured here. Measured constants are read from the files that `Measured` names; what
+was not measured is in `Assumptions`, each of which is an option. docs/scaling.md has the formulas.
+"""
 
 import argparse
 import json
@@ -37,9 +35,8 @@ class Assumptions:
     d: int = 100
     batch: int = 4096  # sessions of a step, over all ranks
     epochs: int = 4
-    gpu_tflops: float = (
-        100.0  # that matrix products reach, a tenth of an H200's figure for bfloat16
-    )
+    # that matrix products reach, a tenth of an H200's figure for bfloat16
+    gpu_tflops: float = 100.0
     link: float = 50.0  # GB a second and rank: 400 Gb/s between machines
     store_commands: float = 100_000.0  # a second, of one Valkey process
     store_bytes: float = 400.0  # of a stored session, with the store's own
@@ -64,7 +61,9 @@ class Measured:
     """Constants of results/*.json, each with its file."""
 
     base_ms: float  # growth.json: a GPU's step of 100 sessions, without what grows with the items
-    item_ns: float  # growth.json: what each item adds to it: its row, gradient and moments, and its logits
+    item_ns: (
+        float  # growth.json: what each item adds: its row, gradient, moments and logits
+    )
     item_bytes: float  # growth.json: GPU memory that each item adds to a step
     click_bytes: float  # prepare.json: peak memory of `posrec prepare`
     clicks_a_second: float  # prepare.json: on two cores
@@ -91,6 +90,7 @@ def read_constants() -> Measured:
     )
     item_ms = (large["step_ms"] - small["step_ms"]) / 900_000
     prepared = result("prepare")
+    contender = prepared["contenders"]["paper"]
     served = result("serve")
     million = result("serve_million")
     index = result("index")
@@ -99,10 +99,8 @@ def read_constants() -> Measured:
         base_ms=max(0.0, small["step_ms"] - 100_000 * item_ms),
         item_ns=1e6 * item_ms,
         item_bytes=(large["step_mb"] - small["step_mb"]) * 1e6 / 900_000,
-        click_bytes=prepared["contenders"]["paper"]["peak_gib"]
-        * GIB
-        / prepared["clicks"],
-        clicks_a_second=prepared["clicks"] / prepared["contenders"]["paper"]["seconds"],
+        click_bytes=contender["peak_gib"] * GIB / prepared["clicks"],
+        clicks_a_second=prepared["clicks"] / contender["seconds"],
         request_ms=served["loads"]["saturation"]["cpu_ms_a_request"],
         request_items=served["items"],
         million_ms=million["loads"]["saturation"]["cpu_ms_a_request"],
@@ -119,39 +117,39 @@ def rest_of_model(d: int) -> int:
     """Numbers of PosRec beside its item table."""
     model = PosRec(1, PosRecConfig(d=d))
     return sum(
-        one.numel()
-        for name, one in model.named_parameters()
+        parameter.numel()
+        for name, parameter in model.named_parameters()
         if name != "embedding.weight"
     )
 
 
-def bytes_of_step(given: Assumptions, ranks: int) -> float:
+def bytes_of_step(assumed: Assumptions, ranks: int) -> float:
     """Bytes that one rank receives in a step: an all-reduce of the gradients of all weights."""
-    return (
-        2
-        * (ranks - 1)
-        / ranks
-        * (given.items * given.d + rest_of_model(given.d))
-        * FLOAT
-    )
+    numbers = assumed.items * assumed.d + rest_of_model(assumed.d)
+    return 2 * (ranks - 1) / ranks * numbers * FLOAT
 
 
 def step_ms(
-    given: Assumptions, measured: Measured, ranks: int, scored: float
+    assumed: Assumptions, measured: Measured, ranks: int, scored: float
 ) -> dict[str, float]:
-    """Milliseconds of a step on each of `ranks` GPUs, whose loss is a softmax over so many scored
-    items.
+    """Milliseconds of a step on each of `ranks` GPUs, with a softmax over `scored` items.
 
     The measured step has 100 sessions. Its share for each item is paid once a step whatever the
     batch; products of the rank's sessions with the scored items (forward, twice backward, and once
     more where the softmax goes in chunks: 8 operations) come on top, and the rest of the model
-    grows with the sessions of the rank."""
-    sessions = given.batch / ranks
+    grows with the sessions of the rank.
+    """
+    sessions = assumed.batch / ranks
     return {
-        "table": given.items * measured.item_ns / 1e6,
-        "products": 8 * sessions * scored * given.d / (given.gpu_tflops * 1e12) * 1e3,
+        "table": assumed.items * measured.item_ns / 1e6,
+        "products": 8
+        * sessions
+        * scored
+        * assumed.d
+        / (assumed.gpu_tflops * 1e12)
+        * 1e3,
         "rest": measured.base_ms * max(1.0, sessions / 100),
-        "bytes": bytes_of_step(given, ranks) / (given.link * 1e9) * 1e3,
+        "bytes": bytes_of_step(assumed, ranks) / (assumed.link * 1e9) * 1e3,
     }
 
 
@@ -160,135 +158,150 @@ def number(value: float) -> str:
     >>> number(1234.5), number(12.34), number(0.1234)
     ('1,234', '12.3', '0.12')
     """
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 100
-        else f"{value:.1f}"
-        if abs(value) >= 10
-        else f"{value:.2g}"
-    )
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2g}"
 
 
-def constants_table(given: Assumptions, measured: Measured) -> Table:
+def constants_table(assumed: Assumptions, measured: Measured) -> Table:
     step = f"{number(measured.base_ms)} ms + {number(measured.item_ns)} ns an item"
+    step_memory = f"{number(measured.item_bytes)} bytes an item"
+    preparing_memory = f"{number(measured.click_bytes)} bytes a click"
+    preparing = f"{number(measured.clicks_a_second / 1e6)} million clicks a second"
     request = (
         f"{number(measured.request_ms)} ms with {measured.request_items:,} items; "
+        f"{number(measured.million_ms)} ms with a million"
     )
-    searched = f"{number(measured.faiss_ms)} ms in {number(measured.faiss_items / 1e6)} million items for random sessions, "
-    scored = f"{number(measured.scored)} sessions a second with {measured.scored_items:,} items"
+    search = (
+        f"{number(measured.faiss_ms)} ms "
+        f"in {number(measured.faiss_items / 1e6)} million items for random sessions, "
+        f"{number(measured.clustered_ms)} ms for sessions near an item"
+    )
+    index = f"{number(measured.faiss_bytes)} bytes an item"
+    sessions = f"{number(measured.scored)} sessions a second"
+    scoring = f"{sessions} with {measured.scored_items:,} items"
+    rest = f"{rest_of_model(assumed.d):,} numbers"
     return [
         ["constant", "value", "file of `results/`"],
         ["a training step of 100 sessions, a GPU", step, "growth.json"],
-        ["memory of a step, a GPU", f"{number(measured.item_bytes)} bytes an item", "growth.json"],
-        ["preparing in memory", f"{number(measured.click_bytes)} bytes a click", "prepare.json"],
-        ["preparing, two cores", f"{number(measured.clicks_a_second / 1e6)} million clicks a second", "prepare.json"],
-        ["a request, a core", request + f"{number(measured.million_ms)} ms with a million",
-         "serve.json, serve_million.json"],
-        ["a faiss search, a core", searched + f"{number(measured.clustered_ms)} ms for sessions near an item",
-         "index.json"],
-        ["the faiss index", f"{number(measured.faiss_bytes)} bytes an item", "index.json"],
-        ["scoring files, a core", scored, "recommend.json"],
-        ["PosRec beside its table", f"{rest_of_model(given.d):,} numbers", "(the model)"],
-    ]  # fmt: skip
+        ["memory of a step, a GPU", step_memory, "growth.json"],
+        ["preparing in memory", preparing_memory, "prepare.json"],
+        ["preparing, two cores", preparing, "prepare.json"],
+        ["a request, a core", request, "serve.json, serve_million.json"],
+        ["a faiss search, a core", search, "index.json"],
+        ["the faiss index", index, "index.json"],
+        ["scoring files, a core", scoring, "recommend.json"],
+        ["PosRec beside its table", rest, "(the model)"],
+    ]
 
 
 def step_and_epoch(
-    given: Assumptions, measured: Measured, ranks: int, scored: float
+    assumed: Assumptions, measured: Measured, ranks: int, scored: float
 ) -> tuple[float, float]:
     """Milliseconds of a step, and hours of an epoch of a day's clicks."""
-    step = sum(step_ms(given, measured, ranks, scored).values())
-    return step, given.samples / given.batch * step / 3.6e6
+    step = sum(step_ms(assumed, measured, ranks, scored).values())
+    return step, assumed.samples / assumed.batch * step / 3.6e6
 
 
-def training_table(given: Assumptions, measured: Measured) -> Table:
-    parts = {
-        "table": "the table",
-        "products": "products",
-        "rest": "rest of the model",
-        "bytes": "gradients received",
-    }
-    rows = [
-        [
-            "GPUs",
-            "softmax over",
-            *parts.values(),
-            "a step",
-            "an epoch",
-            "memory of a GPU",
-        ]
-    ]
-    memory = f"{number(given.items * measured.item_bytes / GIB)} GiB"
+def training_table(assumed: Assumptions, measured: Measured) -> Table:
+    head = ["GPUs", "softmax over", "the table", "products", "rest of the model"]
+    rows = [[*head, "gradients received", "a step", "an epoch", "memory of a GPU"]]
+    memory = f"{number(assumed.items * measured.item_bytes / GIB)} GiB"
     for ranks in RANKS:
         for scored, items in (
-            (given.items, "all items"),
+            (assumed.items, "all items"),
             (NEGATIVES, f"{NEGATIVES:,} sampled"),
         ):
-            each = step_ms(given, measured, ranks, scored)
-            step, hours = step_and_epoch(given, measured, ranks, scored)
-            times = [
-                f"{number(value)} ms"
-                for value in (*(each[name] for name in parts), step)
-            ]
+            parts = step_ms(assumed, measured, ranks, scored)
+            step, hours = step_and_epoch(assumed, measured, ranks, scored)
+            times = [f"{number(ms)} ms" for ms in (*parts.values(), step)]
             rows.append([str(ranks), items, *times, f"{number(hours)} h", memory])
     return rows
 
 
-def day_table(given: Assumptions, measured: Measured) -> Table:
+def day_table(assumed: Assumptions, measured: Measured) -> Table:
     """A day of the shop: what each part needs."""
-    preparing = number(given.clicks / measured.clicks_a_second / 3600)
-    in_memory = number(given.clicks * measured.click_bytes / GIB)
-    every, sampled = (
-        given.epochs * step_and_epoch(given, measured, 1, n)[1]
-        for n in (given.items, NEGATIVES)
+    prepare_hours = number(assumed.clicks / measured.clicks_a_second / 3600)
+    prepare_gib = number(assumed.clicks * measured.click_bytes / GIB)
+    _, epoch_of_all = step_and_epoch(assumed, measured, 1, assumed.items)
+    _, epoch_of_sampled = step_and_epoch(assumed, measured, 1, NEGATIVES)
+    all_hours = number(assumed.epochs * epoch_of_all)
+    sampled_hours = number(assumed.epochs * epoch_of_sampled)
+
+    requests = number(assumed.peak_requests)
+    fewest_cores, most_cores = (
+        number(cores_at_the_peak(assumed, measured, search_ms))
+        for search_ms in (measured.clustered_ms, measured.faiss_ms)
     )
-    searches = (
-        ms * given.items / measured.faiss_items
-        for ms in (measured.clustered_ms, measured.faiss_ms)
+    replica = number(assumed.items * (assumed.d * FLOAT + measured.faiss_bytes) / GIB)
+
+    active = assumed.sessions * (30 * 60) / DAY
+    stores = math.ceil(assumed.peak_requests / assumed.store_commands)
+    store_gib = number(active * assumed.store_bytes / GIB)
+    millions = number(active / 1e6)
+
+    core_seconds = (
+        assumed.sessions / measured.scored * assumed.items / measured.scored_items
     )
-    fewest, most = (
-        given.peak_requests * (measured.request_ms + ms) / 1000 for ms in searches
-    )
-    replica = number(given.items * (given.d * FLOAT + measured.faiss_bytes) / GIB)
-    active = given.sessions * (30 * 60) / DAY
-    stores = math.ceil(given.peak_requests / given.store_commands)
-    stored = f"{number(active * given.store_bytes / GIB)} GiB for {number(active / 1e6)} million sessions"
-    scoring = (
-        given.sessions / measured.scored * given.items / measured.scored_items / 3600
-    )
-    on_gpu = (
-        2 * given.sessions * given.items * given.d / (given.gpu_tflops * 1e12) / 3600
-    )
+    operations = 2 * assumed.sessions * assumed.items * assumed.d
+    core_hours = number(core_seconds / 3600)
+    gpu_hours = number(operations / (assumed.gpu_tflops * 1e12) / 3600)
     return [
         ["part", "what it takes"],
-        ["prepare a day's log", f"{preparing} h on two cores, {in_memory} GiB in memory"],
-        [f"train {given.epochs} epochs", f"{number(sampled)} h on one GPU with a sampled softmax, {number(every)} h "
-                                         "with one over all items"],
-        ["serve at the peak", f"{number(given.peak_requests)} requests a second: {number(fewest)} cores if session "
-                              f"vectors lie near items, {number(most)} if they are random"],
+        [
+            "prepare a day's log",
+            f"{prepare_hours} h on two cores, {prepare_gib} GiB in memory",
+        ],
+        [
+            f"train {assumed.epochs} epochs",
+            f"{sampled_hours} h on one GPU with a sampled softmax, "
+            f"{all_hours} h with one over all items",
+        ],
+        [
+            "serve at the peak",
+            f"{requests} requests a second: {fewest_cores} cores if session vectors "
+            f"lie near items, {most_cores} if they are random",
+        ],
         ["memory of a replica", f"{replica} GiB for vectors and index, in each worker"],
-        ["session store", f"{stores} process for {number(given.peak_requests)} commands a second; {stored}"],
-        ["score a day's sessions", f"{number(scoring)} core hours against every item, or {number(on_gpu)} GPU hours"],
-    ]  # fmt: skip
+        [
+            "session store",
+            f"{stores} process for {requests} commands a second; "
+            f"{store_gib} GiB for {millions} million sessions",
+        ],
+        [
+            "score a day's sessions",
+            f"{core_hours} core hours against every item, or {gpu_hours} GPU hours",
+        ],
+    ]
+
+
+def cores_at_the_peak(
+    assumed: Assumptions, measured: Measured, search_ms: float
+) -> float:
+    search = search_ms * assumed.items / measured.faiss_items
+    return assumed.peak_requests * (measured.request_ms + search) / 1000
 
 
 TABLES = {"constants": constants_table, "training": training_table, "day": day_table}
 
 
-def tables(given: Assumptions) -> dict[str, Table]:
+def tables(assumed: Assumptions) -> dict[str, Table]:
     measured = read_constants()
-    return {name: make(given, measured) for name, make in TABLES.items()}
+    return {name: make(assumed, measured) for name, make in TABLES.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for one in fields(Assumptions):
-        kind = int if one.type is int else float
-        parser.add_argument(
-            f"--{one.name.replace('_', '-')}", type=kind, default=one.default
-        )
-    for name, rows in tables(Assumptions(**vars(parser.parse_args()))).items():
+    for field in fields(Assumptions):
+        kind = int if field.type is int else float
+        name = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(name, type=kind, default=field.default)
+    assumed = Assumptions(**vars(parser.parse_args()))
+    for name, rows in tables(assumed).items():
         print("\n".join([name, *(" | ".join(row) for row in rows), ""]))
 
 

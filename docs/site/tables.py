@@ -1,16 +1,16 @@
 """The tables of measured figures in the pages, made from results/.
 
-    python docs/site/tables.py             writes every table into its page again
-    python docs/site/tables.py --check     only says which pages would change, and exits with code 1 if any would
+    python docs/site/tables.py
 
-A page has `<!-- table: NAME -->` before a table and `<!-- end -->` after it; TABLES names the
-function that makes it. SENTENCES are figures in running text: a page that lacks one is named too.
+It writes every table into its page again; with --check it only prints which pages would change,
+and exits with code 1 if any would. A page has `<!-- table: NAME -->` before a table and `<!-- end
+-->` after it; TABLES names the function that makes it.
 """
 
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,12 +25,8 @@ DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
 AT_5_AND_10 = ("recall@5", "recall@10", "mrr@5", "mrr@10")
 AT_10 = ("recall@10", "mrr@10")
 AT_20 = ("recall@20", "mrr@20")
-PUBLISHED = [
-    55.67,
-    19.45,
-    72.64,
-    32.61,
-]  # SGNN-HN, and GraphFine for Yoochoose's recall
+# SGNN-HN, and GraphFine for Yoochoose's recall
+PUBLISHED = [55.67, 19.45, 72.64, 32.61]
 Table = list[list[str]]
 Row = dict[str, Any]
 
@@ -43,36 +39,45 @@ def result(name: str) -> Any:
 def reproduced(experiment: str, dataset: str) -> dict[str, Row]:
     """The rows of a table of the report on the paper's experiments, by label."""
     tables = result("reproduction/summary")["tables"]
+    table = first_with(tables, {"experiment": experiment, "dataset": dataset})
+    rows: dict[str, Row] = table["rows"]
+    return rows
+
+
+def first_with(rows: Iterable[Row], values: Row) -> Row:
+    """The first row that has these values."""
     return next(
-        one["rows"]
-        for one in tables
-        if (one["experiment"], one["dataset"]) == (experiment, dataset)
+        row for row in rows if all(row[name] == value for name, value in values.items())
     )
 
 
-def plus_row(dataset: str, name: str) -> Row:
-    return next(
-        row
-        for row in result("posrec_plus")["rows"]
-        if (row["dataset"], row["row"]) == (dataset, name)
-    )
+def reproduced_means(label: str, dataset: str) -> dict[str, float]:
+    row = reproduced("overall", dataset)[label]
+    return {metric: row[metric][0] for metric in (*AT_10, *AT_20)}
 
 
-def counting_metrics(dataset: str, model: str) -> dict[str, float]:
-    """Those of the default settings, whose row comes first."""
-    return next(
-        row["metrics"]
-        for row in result("counting")["rows"]
-        if (row["dataset"], row["model"]) == (dataset, model)
-    )
+def plus_row(name: str, dataset: str) -> Row:
+    return first_with(result("posrec_plus")["rows"], {"dataset": dataset, "row": name})
+
+
+def plus_means(name: str, dataset: str) -> dict[str, float]:
+    means: dict[str, float] = plus_row(name, dataset)["mean"]
+    return means
+
+
+def counting_metrics(model: str, dataset: str) -> dict[str, float]:
+    """With the default settings, whose row comes first."""
+    row = first_with(result("counting")["rows"], {"dataset": dataset, "model": model})
+    metrics: dict[str, float] = row["metrics"]
+    return metrics
 
 
 def training_time(model: str, batch_size: str | None = None) -> Row:
-    rows = result("training_time")
+    rows: list[Row] = result("training_time")
     return next(
         row
         for row in rows
-        if (row["model"], row["settings"].get("batch_size")) == (model, batch_size)
+        if row["model"] == model and row["settings"].get("batch_size") == batch_size
     )
 
 
@@ -81,66 +86,57 @@ def digits(figures: Iterable[float]) -> list[str]:
 
 
 def spread(figures: Sequence[float]) -> str:
-    """Mean, and deviation where there is one."""
+    """The mean, and the deviation if it is known."""
     return " ± ".join(digits(figures))
 
 
-def by_dataset(*metrics: str) -> list[str]:
-    """The head of a table: the metrics of each dataset, whose name stands before the first."""
+def head_by_dataset(*metrics: str) -> list[str]:
+    """The head of a table: the metrics of each dataset, whose name is before the first."""
     short = [metric.replace("recall", "R").replace("mrr", "M") for metric in metrics]
-    return [
-        "",
-        *(
-            cell
-            for title in DATASETS.values()
-            for cell in (f"{title} {short[0]}", *short[1:])
-        ),
-    ]
+    head = [""]
+    for title in DATASETS.values():
+        head += [f"{title} {short[0]}", *short[1:]]
+    return head
+
+
+def by_dataset(
+    metrics_of: Callable[[str], Mapping[str, Any]], metrics: Sequence[str]
+) -> list[Any]:
+    """The metrics of each dataset, in the order of the head."""
+    figures = []
+    for dataset in DATASETS:
+        row = metrics_of(dataset)
+        figures += [row[metric] for metric in metrics]
+    return figures
 
 
 def headline_accuracy() -> Table:
     """README.md: the models one chooses between."""
-    plus = [
-        plus_row(dataset, "posrec-plus")["mean"][metric]
-        for dataset in DATASETS
-        for metric in AT_20
-    ]
-    rows = [
-        by_dataset(*AT_20),
-        ["**posrec-plus**, the default", *(f"**{cell}**" for cell in digits(plus))],
-    ]
+    plus = digits(by_dataset(partial(plus_means, "posrec-plus"), AT_20))
+    bold = [f"**{cell}**" for cell in plus]
+    rows = [head_by_dataset(*AT_20), ["**posrec-plus**, the default", *bold]]
     for label, about in (
         ("PosRec", "the paper's model"),
         ("NARM", "the best recall of the paper's baselines on Diginetica"),
     ):
-        means = [
-            reproduced("overall", dataset)[label][metric][0]
-            for dataset in DATASETS
-            for metric in AT_20
-        ]
+        means = by_dataset(partial(reproduced_means, label), AT_20)
         rows.append([f"{label}, {about}", *digits(means)])
     for model, about in (
         ("stan", "STAN, nearest sessions"),
         ("coclick", "coclick, counts without training"),
     ):
-        rows.append(
-            [
-                about,
-                *digits(
-                    counting_metrics(name, model)[metric]
-                    for name in DATASETS
-                    for metric in AT_20
-                ),
-            ]
-        )
+        metrics = by_dataset(partial(counting_metrics, model), AT_20)
+        rows.append([about, *digits(metrics)])
     return [*rows, ["best published on these splits", *digits(PUBLISHED)]]
 
 
 def headline_speed() -> Table:
     """What the main steps take."""
-    warm = sorted(round(seconds) for seconds in result("command")["seconds"])
+    seconds = sorted(round(seconds) for seconds in result("command")["seconds"])
+    fastest_and_slowest = dict.fromkeys((f"{seconds[0]}", f"{seconds[-1]}"))
     prepared = result("prepare")["contenders"]["clean"]
     served = result("serve")["loads"]["1000 a second"]
+    step_ratio = f"{result('step')['step_of_peer']:.2f}"
     rows = [
         (
             "an epoch of posrec-plus on Diginetica, 719,470 samples, one H200",
@@ -148,8 +144,9 @@ def headline_speed() -> Table:
             "training_time",
         ),
         (
-            "the whole `posrec train` there: epochs chosen, trained on all sessions, exported, evaluated",
-            f"{' to '.join(dict.fromkeys(map(str, (warm[0], warm[-1]))))} s",
+            "the whole `posrec train` there: "
+            "epochs chosen, trained on all sessions, exported, evaluated",
+            f"{' to '.join(fastest_and_slowest)} s",
             "command",
         ),
         (
@@ -159,13 +156,13 @@ def headline_speed() -> Table:
         ),
         (
             "a training step of PosRec on two CPU cores with AMX, batch 100, Diginetica",
-            f"{result('step')['step_of_peer']:.2f} of the time of SR-GNN's public code, side by side",
+            f"{step_ratio} of the time of SR-GNN's public code, side by side",
             "step",
         ),
         (
             "preparing 33 million clicks, two cores",
-            f"{prepared['seconds']:.0f} s, {prepared['times_the_barest']:.1f} times a bare polars pipeline that only "
-            "groups them into sessions",
+            f"{prepared['seconds']:.0f} s, {prepared['times_the_barest']:.1f} times "
+            "a bare polars pipeline that only groups them into sessions",
             "prepare",
         ),
         (
@@ -175,8 +172,8 @@ def headline_speed() -> Table:
         ),
     ]
     linked = [
-        [what, measured, f"[results/{name}.json](../results/{name}.json)"]
-        for what, measured, name in rows
+        [step, measured, f"[results/{name}.json](../results/{name}.json)"]
+        for step, measured, name in rows
     ]
     return [["what", "measured", "evidence"], *linked]
 
@@ -184,11 +181,12 @@ def headline_speed() -> Table:
 def night_of_plus() -> str:
     mean = result("warm_start")["models"]["posrec-plus"]["mean"]
     share = f"{100 * mean['share of steps']:.1f} % of the steps from scratch"
-    return f"{share}, R@20 {mean['warm recall@20']:.2f} instead of {mean['scratch recall@20']:.2f}"
+    warm, scratch = digits((mean["warm recall@20"], mean["scratch recall@20"]))
+    return f"{share}, R@20 {warm} instead of {scratch}"
 
 
 def models() -> Table:
-    head = by_dataset("recall@10", "paper", "mrr@10", "paper")
+    head = head_by_dataset("recall@10", "paper", "mrr@10", "paper")
     rows = [[*head, "s an epoch (Diginetica)"]]
     seconds = {
         row["model"]: f"{row['epoch_seconds']:.2f}"
@@ -197,94 +195,70 @@ def models() -> Table:
     }
     for label in reproduced("overall", "diginetica"):
         cells = []
-        for row in (reproduced("overall", dataset)[label] for dataset in DATASETS):
+        for dataset in DATASETS:
+            row = reproduced("overall", dataset)[label]
             for metric in AT_10:
-                cells += [
-                    spread(row[metric]),
-                    f"{row['paper'][metric][0]:.2f}" if row["paper"] else "",
-                ]
+                paper = f"{row['paper'][metric][0]:.2f}" if row["paper"] else ""
+                cells += [spread(row[metric]), paper]
+        shown = "GRU4Rec" if label == "GRU4REC" else label
         name = label.lower().replace("-", "")
-        rows.append(
-            [{"GRU4REC": "GRU4Rec"}.get(label, label), *cells, seconds.get(name, "")]
-        )
-    coclick = [
-        counting_metrics(dataset, "coclick")[metric]
-        for dataset in DATASETS
-        for metric in AT_10
-    ]
-    return [
-        *rows,
-        [
-            "co-click",
-            *(cell for figure in digits(coclick) for cell in (figure, "")),
-            "",
-        ],
-    ]
+        rows.append([shown, *cells, seconds.get(name, "")])
+    coclick = ["co-click"]
+    for figure in digits(by_dataset(partial(counting_metrics, "coclick"), AT_10)):
+        coclick += [figure, ""]
+    return [*rows, [*coclick, ""]]
 
 
 def counting_speed() -> Table:
-    rows = [
-        [
-            "",
-            "counting, s",
-            "ranking all, s",
-            "ranking all, processor seconds",
-            "one session, ms: median",
-            "p95",
-        ]
-    ]
-    for name, one in result("neighbours")["models"].items():
-        ranking = one["evaluate"]
-        session = one["one_session"]
-        times = [
-            f"{one['count']['seconds']:.2f}",
+    head = ["", "counting, s", "ranking all, s", "ranking all, processor seconds"]
+    rows = [[*head, "one session, ms: median", "p95"]]
+    for name, model in result("neighbours")["models"].items():
+        ranking = model["evaluate"]
+        session = model["one_session"]
+        row = [
+            name,
+            f"{model['count']['seconds']:.2f}",
             f"{ranking['seconds']:.1f}",
             f"{ranking['cpu_seconds']:.1f}",
+            f"{session['median_ms']:.2f}",
+            f"{session['p95_ms']:.2f}",
         ]
-        rows.append(
-            [name, *times, f"{session['median_ms']:.2f}", f"{session['p95_ms']:.2f}"]
-        )
+        rows.append(row)
     return rows
 
 
 def plus_accuracy() -> Table:
-    rows = [by_dataset(*AT_20)]
+    rows = [head_by_dataset(*AT_20)]
     for name in ("posrec-plus", "PosRec", "STAN", "VSKNN", "coclick"):
-        seeds = [
-            plus_row(dataset, name)["by_seed"][metric]
-            for dataset in DATASETS
-            for metric in AT_20
-        ]
-        cells = [
-            spread([fmean(one), stdev(one)] if len(one) > 1 else one) for one in seeds
-        ]
+        cells = []
+        for dataset in DATASETS:
+            by_seed = plus_row(name, dataset)["by_seed"]
+            cells += [spread_of_seeds(by_seed[metric]) for metric in AT_20]
         rows.append([name, *cells])
     return [*rows, ["best published", *digits(PUBLISHED)]]
 
 
+def spread_of_seeds(figures: Sequence[float]) -> str:
+    if len(figures) == 1:
+        return spread(figures)
+    return spread([fmean(figures), stdev(figures)])
+
+
 def plus_parts() -> Table:
-    rows = [["removed", *by_dataset(*AT_20)[1:]]]
-    for name in (
-        row["row"]
-        for row in result("posrec_plus")["rows"]
-        if row["dataset"] == "diginetica"
-    ):
-        if name.startswith("without "):
-            tests = [
-                plus_row(dataset, name)["lower_than"][metric]
-                for dataset in DATASETS
-                for metric in AT_20
-            ]
-            cells = [
-                (f"{-one['by']:+.2f} ± {one['margin']:.2f}", one["p"] < 0.05)
-                for one in tests
-            ]
-            rows.append(
-                [
-                    name.removeprefix("without "),
-                    *(f"**{text}**" if sure else text for text, sure in cells),
-                ]
-            )
+    """What posrec-plus loses without each of its parts; significant differences are bold."""
+    rows = [["removed", *head_by_dataset(*AT_20)[1:]]]
+    for record in result("posrec_plus")["rows"]:
+        name = record["row"]
+        if record["dataset"] != "diginetica" or not name.startswith("without "):
+            continue
+        row = [name.removeprefix("without ")]
+        for dataset in DATASETS:
+            tests = plus_row(name, dataset)["lower_than"]
+            for metric in AT_20:
+                test = tests[metric]
+                cell = f"{-test['by']:+.2f} ± {test['margin']:.2f}"
+                row.append(f"**{cell}**" if test["p"] < 0.05 else cell)
+        rows.append(row)
     return rows
 
 
@@ -295,21 +269,14 @@ def which_model() -> Table:
         "gru4rec": "GRU4REC",
         "sasrec": "SASRec",
     }
-    rows = [by_dataset(*AT_10)]
-    for model in ("posrec-plus", "coclick", "stan", "vsknn", *labels):
-        cells = []
-        for dataset in DATASETS:
-            if model == "posrec-plus":
-                metrics = plus_row(dataset, model)["mean"]
-            elif model in labels:
-                metrics = {
-                    metric: reproduced("overall", dataset)[labels[model]][metric][0]
-                    for metric in AT_10
-                }
-            else:
-                metrics = counting_metrics(dataset, model)
-            cells += digits(metrics[metric] for metric in AT_10)
-        rows.append([model, *cells])
+    sources = {"posrec-plus": partial(plus_means, "posrec-plus")}
+    for model in ("coclick", "stan", "vsknn"):
+        sources[model] = partial(counting_metrics, model)
+    for model, label in labels.items():
+        sources[model] = partial(reproduced_means, label)
+    rows = [head_by_dataset(*AT_10)]
+    for model, metrics_of in sources.items():
+        rows.append([model, *digits(by_dataset(metrics_of, AT_10))])
     return rows
 
 
@@ -318,13 +285,12 @@ def paper_protocol() -> Table:
     for dataset, title in DATASETS.items():
         row = reproduced("overall", dataset)["PosRec"]
         rows.append([title, *(spread(row[metric]) for metric in AT_5_AND_10)])
-        rows.append(
-            ["the paper", *digits(row["paper"][metric][0] for metric in AT_5_AND_10)]
-        )
+        paper = [row["paper"][metric][0] for metric in AT_5_AND_10]
+        rows.append(["the paper", *digits(paper)])
     return rows
 
 
-# What results/accuracy.json has one seed of, and what the report has more seeds of.
+# results/accuracy.json has one seed of these, and the report has several seeds of the others.
 CHOICES = {
     "feed-forward of d, not 4d": ("feed_forward", 1),
     "1 head, not 2": ("heads", 1),
@@ -346,41 +312,35 @@ CHOICES_IN_REPORT = {
 
 
 def choices() -> Table:
-    metrics = {(one["dataset"], *setting): one["metrics"] for one in result("accuracy")["records"]
-             for setting in one["settings"].items() if setting[0] != "lambda2"}  # fmt: skip
-    single = [
-        [
-            name,
-            *digits(
-                metrics[dataset, *setting][metric]
-                for dataset in DATASETS
-                for metric in AT_10
-            ),
-        ]
-        for name, setting in CHOICES.items()
-    ]
-    first, *others = (
-        [
-            name,
-            *(
-                spread(reproduced(experiment, dataset)[label][metric])
-                for dataset in DATASETS
-                for metric in AT_10
-            ),
-        ]
-        for name, (experiment, label) in CHOICES_IN_REPORT.items()
-    )
-    return [by_dataset(*AT_10), first, *single, *others]
+    metrics = {}
+    for record in result("accuracy")["records"]:
+        for setting, value in record["settings"].items():
+            metrics[record["dataset"], setting, value] = record["metrics"]
+    single = []
+    for name, (setting, value) in CHOICES.items():
+        row = [name]
+        for dataset in DATASETS:
+            of_choice = metrics[dataset, setting, value]
+            row += digits(of_choice[metric] for metric in AT_10)
+        single.append(row)
+    several = []
+    for name, (experiment, label) in CHOICES_IN_REPORT.items():
+        row = [name]
+        for dataset in DATASETS:
+            of_label = reproduced(experiment, dataset)[label]
+            row += [spread(of_label[metric]) for metric in AT_10]
+        several.append(row)
+    return [head_by_dataset(*AT_10), several[0], *single, *several[1:]]
 
 
 def cpu_step() -> Table:
     step = result("step")
-    peer = "a step of [SR-GNN's public code](https://github.com/CRIPAC-DIG/SR-GNN), a smaller model"
+    code = "[SR-GNN's public code](https://github.com/CRIPAC-DIG/SR-GNN)"
     names = {
         "a step of PosRec": "step",
         "the same with `precision=fp32`": "step_fp32",
         "the softmax over 43,097 items and Adam for their table alone": "least",
-        peer: "peer",
+        f"a step of {code}, a smaller model": "peer",
     }
     rows = [
         [name, f"{step[f'{key}_ms']} ms", f"{step[f'{key}_best_ms']} ms"]
@@ -397,46 +357,36 @@ def training_times() -> Table:
         ("PosRec, batch 1,024", training_time("posrec", "1024")),
         ("posrec-plus, `refit`", training_time("posrec-plus")),
     ):
+        # The first one may have to compile.
         total = fmean(row["total_seconds"][1:] or row["total_seconds"])
-        times = [
+        cells = [
+            name,
             f"{row['epoch_seconds']:.2f}",
             f"{fmean(row['training_seconds']):.1f} s",
             f"{total:.0f} s",
+            f"{row['peak_gb']:.1f} GB",
         ]
-        rows.append(
-            [
-                name,
-                *times,
-                f"{row['peak_gb']:.1f} GB",
-                *digits(fmean(row["metrics"][one]) for one in AT_10),
-            ]
-        )
+        metrics = [fmean(row["metrics"][metric]) for metric in AT_10]
+        rows.append([*cells, *digits(metrics)])
     return rows
 
 
 def nights() -> Table:
-    means = [
-        result("warm_start")["models"][model]["mean"]
-        for model in ("posrec", "posrec-plus")
-    ]
+    models = result("warm_start")["models"]
+    means = [models[model]["mean"] for model in ("posrec", "posrec-plus")]
     kinds = {
         "from scratch every night": "scratch",
         "started from the night before": "warm",
         "the run of the night before, not trained": "no training",
     }
-    rows = [
-        [name, *digits(mean[f"{kind} {metric}"] for mean in means for metric in AT_20)]
-        for name, kind in kinds.items()
-    ]
-    shares = [
-        cell for mean in means for cell in (f"{100 * mean['share of steps']:.1f} %", "")
-    ]
-    head = ["", "PosRec R@20", "M@20", "posrec-plus R@20", "M@20"]
-    return [
-        head,
-        *rows,
-        ["steps of a night, as a share of those from scratch", *shares],
-    ]
+    rows = [["", "PosRec R@20", "M@20", "posrec-plus R@20", "M@20"]]
+    for name, kind in kinds.items():
+        figures = [mean[f"{kind} {metric}"] for mean in means for metric in AT_20]
+        rows.append([name, *digits(figures)])
+    steps = ["steps of a night, as a share of those from scratch"]
+    for mean in means:
+        steps += [f"{100 * mean['share of steps']:.1f} %", ""]
+    return [*rows, steps]
 
 
 def growth() -> Table:
@@ -450,126 +400,87 @@ def growth() -> Table:
         "1,000,000 sessions": (10_000, 10, 1_000_000),
     }
     rows = [["", "a step", "", "ranking 1,000", ""]]
+    cells = result("growth")["cuda"]["cells"]
     for name, (items, length, sessions) in sizes.items():
-        cell = result("growth")["cuda"]["cells"][
-            f"items={items} length={length} sessions={sessions}"
+        cell = cells[f"items={items} length={length} sessions={sessions}"]
+        row = [
+            name,
+            f"{cell['step_ms']:.2f} ms",
+            shown_memory(cell["step_mb"]),
+            f"{cell['evaluation_ms']:.0f} ms",
+            shown_memory(cell["evaluation_mb"]),
         ]
-        memory = [f"{cell[key]:.0f} MB" if cell[key] < 1000 else f"{cell[key] / 1000:.1f} GB"
-                  for key in ("step_mb", "evaluation_mb")]  # fmt: skip
-        rows.append(
-            [
-                name,
-                f"{cell['step_ms']:.2f} ms",
-                memory[0],
-                f"{cell['evaluation_ms']:.0f} ms",
-                memory[1],
-            ]
-        )
+        rows.append(row)
     return rows
+
+
+def shown_memory(megabytes: float) -> str:
+    if megabytes < 1000:
+        return f"{megabytes:.0f} MB"
+    return f"{megabytes / 1000:.1f} GB"
 
 
 def large_catalogues() -> Table:
     rows = [["items", "model", "d", "memory", "a step", "a million clicks"]]
-    cases = (
-        result("large_catalogue")["cases"]
-        if (ROOT / "results" / "large_catalogue.json").exists()
-        else {}
-    )
-    for one in cases.values():
-        times = [
-            f"{one['ms_a_step']:.1f} ms",
-            f"{one['seconds_a_million_clicks']:.1f} s",
+    if not (ROOT / "results" / "large_catalogue.json").exists():
+        return rows
+    for case in result("large_catalogue")["cases"].values():
+        row = [
+            f"{case['items']:,}",
+            case["model"],
+            str(case["d"]),
+            f"{case['memory_gb']:.1f} GB",
+            f"{case['ms_a_step']:.1f} ms",
+            f"{case['seconds_a_million_clicks']:.1f} s",
         ]
-        rows.append(
-            [
-                f"{one['items']:,}",
-                one["model"],
-                str(one["d"]),
-                f"{one['memory_gb']:.1f} GB",
-                *times,
-            ]
-        )
+        rows.append(row)
     return rows
 
 
 def variety() -> Table:
-    rows = [
-        [
-            "`diversify`",
-            "R@20",
-            "M@20",
-            "mean cosine of a list's pairs",
-            "categories in a list",
+    head = ["`diversify`", "R@20", "M@20"]
+    rows = [[*head, "mean cosine of a list's pairs", "categories in a list"]]
+    for name, figures in result("diversify")["diversify"].items():
+        row = [
+            "`category`" if name == "category" else name,
+            f"{figures['recall@20']:.1f}",
+            f"{figures['mrr@20']:.1f}",
+            f"{figures['similarity']:.3f}",
+            f"{figures['categories']:.1f}",
         ]
-    ]
-    for name, one in result("diversify")["diversify"].items():
-        figures = [
-            f"{one['recall@20']:.1f}",
-            f"{one['mrr@20']:.1f}",
-            f"{one['similarity']:.3f}",
-        ]
-        rows.append(
-            [
-                f"`{name}`" if name == "category" else name,
-                *figures,
-                f"{one['categories']:.1f}",
-            ]
-        )
+        rows.append(row)
     return rows
 
 
 def recommending() -> Table:
-    found = result("recommend")
+    report = result("recommend")
     rows = [
         ["43,097 items, k = 20", "ONNX Runtime, ms a session", "torch, ms a session"]
     ]
-    for name, times in found["milliseconds_a_session"].items():
-        rows.append([name, *(f"{times[engine]:.2g}" for engine in ("onnx", "torch"))])
-    return [
-        *rows,
-        [
-            "files, by `posrec score`",
-            "",
-            f"{1000 / found['scored_a_second_and_core']:.2g}",
-        ],
-    ]
+    for name, times in report["milliseconds_a_session"].items():
+        rows.append([name, f"{times['onnx']:.2g}", f"{times['torch']:.2g}"])
+    file_ms = 1000 / report["scored_a_second_and_core"]
+    return [*rows, ["files, by `posrec score`", "", f"{file_ms:.2g}"]]
 
 
 def filters() -> Table:
-    found = result("recommend")
-    times = found["filters_ms"]
-    rows = [
-        [name, f"{ms:.1f}", f"{ms / times['no filter']:.2f}"]
-        for name, ms in times.items()
-    ]
-    return [
-        [
-            f"{found['large_items']:,} items",
-            "ms a session",
-            "times that without a filter",
-        ],
-        *rows,
-    ]
+    report = result("recommend")
+    times = report["filters_ms"]
+    items = f"{report['large_items']:,} items"
+    rows = [[items, "ms a session", "times that without a filter"]]
+    for name, ms in times.items():
+        rows.append([name, f"{ms:.1f}", f"{ms / times['no filter']:.2f}"])
+    return rows
 
 
 def searches() -> Table:
-    rows = [
-        [
-            "",
-            "best 20 found",
-            "ms a session",
-            "with log Z",
-            "error of log Z: mean",
-            "p99",
-            "largest",
-        ]
-    ]
-    for name, one in result("index")["searches"].items():
-        found = f"{100 * one.get('recall@20', 1):.1f} %"
-        errors = [f"{figure:.2g}" for figure in one["error_of_log_z"].values()]
-        rows.append(
-            [name, found, f"{one['ms']:.2g}", f"{one['ms_with_log_z']:.2g}", *errors]
-        )
+    head = ["", "best 20 found", "ms a session", "with log Z"]
+    rows = [[*head, "error of log Z: mean", "p99", "largest"]]
+    for name, search in result("index")["searches"].items():
+        recall = f"{100 * search.get('recall@20', 1):.1f} %"
+        times = [f"{search['ms']:.2g}", f"{search['ms_with_log_z']:.2g}"]
+        errors = [f"{error:.2g}" for error in search["error_of_log_z"].values()]
+        rows.append([name, recall, *times, *errors])
     return rows
 
 
@@ -578,15 +489,16 @@ def serving() -> Table:
         "one connection": "one connection",
         "1,000 a second, no error": "1000 a second",
         "64 connections, each sends its next request at once": "saturation",
-        "three times as many requests over 2,000 connections: the answered ones": "overload",
+        "three times as many requests over 2,000 connections: the answered ones": (
+            "overload"
+        ),
     }
     rows = [["", "requests a second", "p50", "p90", "p99"]]
     for name, key in names.items():
         load = result("serve")["loads"][key]
         rate = "" if key == "overload" else f"{load['per_second']:,}"
-        rows.append(
-            [name, rate, *(f"{load[f'p{share}_ms']:.1f} ms" for share in (50, 90, 99))]
-        )
+        latencies = [f"{load[f'p{percent}_ms']:.1f} ms" for percent in (50, 90, 99)]
+        rows.append([name, rate, *latencies])
     return rows
 
 
@@ -595,17 +507,14 @@ def faults() -> str:
     lines = []
     for name, part in result("faults")["parts"].items():
         steps = part.get("done", part.get("requests"))
-        failed = part.get("failed", part.get("errors" if name == "soak" else "dropped"))
+        lost = "errors" if name == "soak" else "dropped"
+        failed = part.get("failed", part.get(lost))
         note = NOTES[name](part) if name in NOTES else ""
         text = f"{part['about']} Of {steps:,} steps {failed:,} failed. {note}".rstrip()
-        lines += [
-            f"- **`{name}`**",
-            *indented(re.split(r"(?<=\.) (?=[A-Z0-9`])", text)),
-        ]
+        sentences = re.split(r"(?<=\.) (?=[A-Z0-9`])", text)
         counted = part.get(COUNTED.get(name, "outcomes"), {})
-        lines += indented(
-            f"- {number:,} × {outcome}" for outcome, number in counted.items()
-        )
+        counts = [f"- {number:,} × {outcome}" for outcome, number in counted.items()]
+        lines += [f"- **`{name}`**", *indented(sentences), *indented(counts)]
     return "\n".join(lines)
 
 
@@ -617,9 +526,11 @@ def overload_note(part: Row) -> str:
     middle = part["middle_round"]
     rounds = part["p99_ms_of_rounds"]
     return (
-        f"Of {part['rate']:,} requests a second {part['capacity_per_second']:,} could be answered. "
+        f"Of {part['rate']:,} requests a second "
+        f"{part['capacity_per_second']:,} could be answered. "
         f"{part['answered']:,} were answered, and all others were refused with 503. "
-        f"The middle one of five rounds had p50 {middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms. "
+        f"The middle one of five rounds had p50 {middle['p50_ms']:.0f} ms "
+        f"and p99 {middle['p99_ms']:.0f} ms. "
         f"p99 was between {rounds[0]:.0f} and {rounds[-1]:.0f} ms."
     )
 
@@ -638,8 +549,10 @@ def soak_note(part: Row) -> str:
     memory = [sample["memory_mb"] for sample in part["series"]]
     files = [sample["files"] for sample in part["series"]]
     return (
-        f"p50 was {part['p50_ms']:,.0f} ms and p99 {part['p99_ms']:,.0f} ms over {part['seconds'] / 60:.0f} minutes. "
-        f"Memory of all processes went from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, at most {max(memory):,.0f}. "
+        f"p50 was {part['p50_ms']:,.0f} ms and p99 {part['p99_ms']:,.0f} ms "
+        f"over {part['seconds'] / 60:.0f} minutes. "
+        f"Memory of all processes went from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, "
+        f"at most {max(memory):,.0f}. "
         f"At most {max(files)} files were open."
     )
 
@@ -648,14 +561,18 @@ def soak_note(part: Row) -> str:
 COUNTED = {"java": "requests", "limits": "answers", "workers": "", "slow": ""}
 NOTES: dict[str, Callable[[Row], str]] = {
     "requests": lambda part: (
-        f"There were {part['tracebacks']} tracebacks in the log and {part['memory_growth_mb']} MB more memory."
+        f"There were {part['tracebacks']} tracebacks in the log "
+        f"and {part['memory_growth_mb']} MB more memory."
     ),
     "slow": lambda part: (
-        f"{part['cut_off']:,} slow clients were cut off, and {part['plain_requests']:,} answers were right. "
-        f"The slowest took {part['slowest_ms']:,} ms; memory grew by {part['memory_growth_mb']} MB."
+        f"{part['cut_off']:,} slow clients were cut off, "
+        f"and {part['plain_requests']:,} answers were right. "
+        f"The slowest took {part['slowest_ms']:,} ms; "
+        f"memory grew by {part['memory_growth_mb']} MB."
     ),
     "workers": lambda part: (
-        f"Every worker was replaced; {part['requests_lost']} requests, which were in flight, were lost."
+        f"Every worker was replaced; {part['requests_lost']} requests, "
+        "which were in flight, were lost."
     ),
     "clock": lambda part: (
         f"All {part['feedback_rows']:,} rows of feedback were on disk. "
@@ -670,7 +587,8 @@ NOTES: dict[str, Callable[[Row], str]] = {
         f"The slowest request without a stored session took {part['slowest_ms']} ms."
     ),
     "replicas": lambda part: (
-        f"Of {part['requests']:,} requests nginx sent {part['retried_by_nginx']} to the other replica. "
+        f"Of {part['requests']:,} requests nginx sent {part['retried_by_nginx']} "
+        "to the other replica. "
         f"Clients sent {part['clicks_sent_again']} clicks again, "
         f"of which {part['clicks_stored_twice']} were stored twice."
     ),
@@ -719,16 +637,16 @@ TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
 
 def sentences() -> dict[str, list[str]]:
     """Figures in running text, as the pages must show them."""
-    posrec = [reproduced("overall", dataset)["PosRec"] for dataset in DATASETS]
-    ours, papers = (digits(figures) for figures in zip(*((row["recall@10"][0], row["paper"]["recall@10"][0])
-                                                          for row in posrec), strict=True))  # fmt: skip
+    rows = [reproduced("overall", dataset)["PosRec"] for dataset in DATASETS]
+    ours = digits(row["recall@10"][0] for row in rows)
+    papers = digits(row["paper"]["recall@10"][0] for row in rows)
+    with_attributes = result("new_items")["models"]["with"]
+    unseen = with_attributes["new"]["recall@20"][0]
     return {
         "README.md": [
             f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"
         ],
-        "docs/which_model.md": [
-            f"finds {result('new_items')['models']['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items",
-        ],
+        "docs/which_model.md": [f"finds {unseen:.0f} % of clicks on unseen items"],
     }
 
 
@@ -739,40 +657,38 @@ def as_markdown(content: Table | str) -> str:
 def filled(page: str, text: str) -> str:
     """The page's text with each of its tables made again."""
     for name, make in TABLES[page].items():
-        marks = rf"(<!-- table: {name} -->\n\n).*?(\n\n<!-- end -->)"
-        text, places = re.subn(
-            marks,
-            lambda match, make=make: f"{match[1]}{as_markdown(make())}{match[2]}",
-            text,
-            flags=re.S,
-        )
-        if places != 1:
-            raise SystemExit(f"{page} has {places} places for the table {name!r}")
+        marks = rf"(?<=<!-- table: {name} -->\n\n).*?(?=\n\n<!-- end -->)"
+        places = list(re.finditer(marks, text, re.DOTALL))
+        if len(places) != 1:
+            raise SystemExit(f"{page} has {len(places)} places for the table {name!r}")
+        start, end = places[0].span()
+        text = text[:start] + as_markdown(make()) + text[end:]
     return text
 
 
 def outdated() -> list[str]:
-    """What pages show that results/ does not have, a line each."""
-    lines = [
-        f"{page}: a table differs from results/; run python docs/site/tables.py"
-        for page in TABLES
-        if filled(page, text := (ROOT / page).read_text(encoding="utf-8")) != text
-    ]
-    return lines + [
-        f"{page} does not say {sentence!r}"
-        for page, wanted in sentences().items()
-        for sentence in wanted
-        if sentence not in " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    ]
+    """A line for each page with a table, and for each sentence, that differs from results/."""
+    lines = []
+    for page in TABLES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        if filled(page, text) != text:
+            lines.append(
+                f"{page}: a table differs from results/; run python docs/site/tables.py"
+            )
+    for page, page_sentences in sentences().items():
+        words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        for sentence in page_sentences:
+            if sentence not in words:
+                lines.append(f"{page} does not say {sentence!r}")
+    return lines
 
 
 def main() -> None:
     if sys.argv[1:] != ["--check"]:
         for page in TABLES:
             path = ROOT / page
-            path.write_text(
-                filled(page, path.read_text(encoding="utf-8")), encoding="utf-8"
-            )
+            text = filled(page, path.read_text(encoding="utf-8"))
+            path.write_text(text, encoding="utf-8")
     if lines := outdated():
         sys.exit("\n".join(lines))
 

@@ -228,8 +228,8 @@ class OwnScheme(nn.Module):
 class OwnEncoding(str):
     """The name of a user's own encoding, together with the encoding; in a config it is text.
 
-    >>> last = OwnEncoding.of("my_encoding.py:last", lambda forward, backward, length: backward == 0)
-    >>> last == "my_encoding.py:last", last.scheme is not None
+    >>> last = OwnEncoding.of("FILE.py:last", lambda forward, backward, length: backward == 0)
+    >>> last == "FILE.py:last", last.scheme is not None
     (True, True)
     """
 

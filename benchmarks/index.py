@@ -22,7 +22,6 @@ from harness import in_turns, medians, options, write_result
 from posrec.recommend.rank.best_items import Floats, VectorSearch
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import (
-    FaissSearch,
     IndexSettings,
     build,
     exact_best,
@@ -88,9 +87,8 @@ def main() -> None:
     )
     searches = {"exact": measure(ExactSearch(table), table, near)}
     began = time.process_time()
-    index, _ = build(table, near, IndexSettings("faiss"))
+    search = build(table, near, IndexSettings("faiss"))
     built = time.process_time() - began
-    search = FaissSearch(table, index)
     faiss.omp_set_num_threads(1)
     for name, sessions in (
         ("faiss, sessions near an item", near),
@@ -99,8 +97,8 @@ def main() -> None:
         best = exact_best(table, sessions)
         while (
             found := recall(search, sessions, best)
-        ) < IndexSettings().recall and index.nprobe < index.nlist:
-            index.nprobe *= 2
+        ) < IndexSettings().recall and search.probes < search.index.nlist:
+            search.index.nprobe *= 2
         about = {"probes": search.probes, "recall@20": round(found, 4)}
         searches[name] = about | measure(search, table, sessions)
     report = {
@@ -108,8 +106,8 @@ def main() -> None:
         "items": given.items,
         "sessions": given.sessions,
         "build_cpu_seconds": round(built, 1),
-        "megabytes": round(faiss.serialize_index(index).nbytes / 1e6, 1),
-        "lists": index.nlist,
+        "megabytes": round(faiss.serialize_index(search.index).nbytes / 1e6, 1),
+        "lists": search.index.nlist,
         "searches": searches,
     }
     write_result(given.out, report)

@@ -5,15 +5,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
-from posrec.io import RUN, write_json, write_text
+from posrec.io import RUN, write_array, write_json, write_text
 from posrec.io.unfinished import LOCK, UNFINISHED
 from posrec.runs.folder import POPULARITY, SCHEMA, read_config
-from posrec.runs.run import write_popularity
 from posrec.version import __version__
 
 
@@ -44,8 +44,13 @@ def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
             )
         refuse_other(path, read_config(path), config)
         return False
-    if not holds_only_a_beginning(path):
-        raise InputError(f"{path} exists and is not a run folder; name another folder")
+    for file in path.iterdir():
+        # What a process leaves that is killed while it begins a run.
+        is_ours = file.name in (LOCK, VOCABULARY_FILE, POPULARITY)
+        if not is_ours and not UNFINISHED.fullmatch(file.name):
+            raise InputError(
+                f"{path} exists and is not a run folder; name another folder"
+            )
     return True
 
 
@@ -82,13 +87,6 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
     if not (path / VOCABULARY_FILE).exists():
         write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
     if not (path / POPULARITY).exists():
-        write_popularity(path, data, config["items"])
-
-
-def holds_only_a_beginning(path: Path) -> bool:
-    """Whether a folder has no more than a process leaves that is killed while it begins a run."""
-    for file in path.iterdir():
-        is_ours = file.name in (LOCK, VOCABULARY_FILE, POPULARITY)
-        if not is_ours and not UNFINISHED.fullmatch(file.name):
-            return False
-    return True
+        items = config["items"]
+        clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)
+        write_array(path / POPULARITY, clicks[1 : items + 1].astype(np.int64))

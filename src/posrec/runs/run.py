@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
 from posrec.io import (
     CONTINUATION,
     RUN,
     WEIGHTS,
+    FolderReader,
     changing,
     save_tensors,
     whole_folder,
@@ -24,7 +24,6 @@ from posrec.io import (
     write_json,
     write_text,
 )
-from posrec.io.folders import FolderReader
 from posrec.models.base import Model
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec, find_encoding, find_spec
@@ -53,11 +52,6 @@ def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor) -> None:
         write_array(run.path / RANKS, ranks.numpy())
 
 
-def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
-    clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
-    write_array(path / POPULARITY, clicks.astype(np.int64))
-
-
 def load_run(
     folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None
 ) -> Run:
@@ -81,10 +75,9 @@ def load_run(
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
-        run = Run(path, lambda: model, **parts, config=config, sha256=reader.sha256)
-        if not reader.has(CONTINUATION):
-            return run
-        return replace(run, continuation=reader.tensors(CONTINUATION))
+        if reader.has(CONTINUATION):
+            parts["continuation"] = reader.tensors(CONTINUATION)
+        return Run(load_model=lambda: model, **parts)
 
     return read_run(path, read)
 
@@ -131,16 +124,10 @@ def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
     return recorded if named is None else find_encoding(named)
 
 
-def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
-    """Write a run to another folder, whole or not at all; without checkpoint and export."""
-    with saving(run, folder, overwrite):
-        pass
-    return replace(run, path=folder)
-
-
 @contextmanager
-def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
-    """As `save_run`. The block gets the run in its unfinished folder and may add an export."""
+def saving(run: Run, folder: Path, overwrite: bool) -> Iterator[Run]:
+    """Write a run to another folder, whole or not at all, without its checkpoint. The block gets
+    the run in the unfinished folder and may add an export."""
     if folder.exists() and not overwrite:
         raise InputError(
             f"{folder} exists already; name another folder, or pass overwrite=True"

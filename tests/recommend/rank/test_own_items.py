@@ -118,8 +118,7 @@ def test_faiss_estimates_the_log_sum() -> None:
     were not found."""
     pytest.importorskip("faiss")
     table, sessions = clusters(5 * SAMPLE)
-    index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
-    search = FaissSearch(table, index)
+    search = build(table, sessions, IndexSettings("faiss", lists=64))
     results = search.search(sessions, [20] * 40, with_log_sums=True)
     log_sums = [log_sum for _, log_sum in results]
     exact = exact_log_sums(table, sessions)
@@ -128,7 +127,9 @@ def test_faiss_estimates_the_log_sum() -> None:
         others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]
         error = len(others) * others.std() / math.sqrt(SAMPLE)
         assert abs(math.exp(log_sum) - math.exp(exact_log_sum)) < 5 * error
-    again = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
+    again = FaissSearch(table, search.index).search(
+        sessions, [20] * 40, with_log_sums=True
+    )
     assert [log_sum for _, log_sum in again] == log_sums
     assert columns_of(results) == columns_of(search.search(sessions, [20] * 40))
 
@@ -139,8 +140,7 @@ def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_t
     pytest.importorskip("faiss")
     for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
         table, sessions = clusters(items)
-        index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-        search = FaissSearch(table, index)
+        search = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
         results = search.search(sessions[:3], [k] * 3, with_log_sums=True)
         exact = exact_log_sums(table, sessions[:3])
         assert [log_sum for _, log_sum in results] == pytest.approx(exact, abs=1e-4)

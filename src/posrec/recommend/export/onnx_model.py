@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.errors import InputError, RunFailed, imported, warnings_hidden
+from posrec.errors import (
+    InputError,
+    RunFailed,
+    first_line,
+    imported,
+    warnings_hidden,
+)
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -87,9 +93,8 @@ def checked_onnx(run: Run) -> tuple[bytes, float]:
     except (InputError, OSError):
         raise
     except Exception as error:  # torch's and the runtime's errors have no common class
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         name = run.config["model"]
-        raise RunFailed(f"{name} can't be exported ({reason})") from error
+        raise RunFailed(f"{name} can't be exported ({first_line(error)})") from error
     if not difference <= CLOSE:
         raise RunFailed(
             f"its scores differ from torch's by up to {difference:.2g}, more than {CLOSE:g}"

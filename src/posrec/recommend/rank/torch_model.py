@@ -1,4 +1,4 @@
-"""Ranking by torch: a model as a SessionEncoder, its vectors as arrays, a ranker by all scores."""
+"""Ranking by torch: the vectors of a model as arrays, and a ranker by all scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +13,7 @@ from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
+from posrec.recommend.rank.encoder import Encoded
 from posrec.recommend.rank.ranker import Query, Ranker, Ranking
 from posrec.runs.folder import Run
 
@@ -50,28 +51,19 @@ def similarity_vectors(run: Run) -> Floats:
     return as_floats(model.similarity_vectors())
 
 
-class TorchEncoder:
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.config = model.config
-        self.has_own_items = model.has_own_items
-        self.stride = model.stride
-
-    @torch.inference_mode()
-    def encode(
-        self, items: Columns, lengths: Columns
-    ) -> tuple[Floats, OwnItemArrays | None]:
-        batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
-        vectors, own_items = self.model.sessions_and_own_items(batch)
-        arrays = None if own_items is None else as_arrays(own_items)
-        return as_floats(vectors), arrays
+@torch.inference_mode()
+def encode(model: Any, items: Columns, lengths: Columns) -> Encoded:
+    batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
+    vectors, own_items = model.sessions_and_own_items(batch)
+    arrays = None if own_items is None else as_arrays(own_items)
+    return as_floats(vectors), arrays
 
 
 class ScoresRanker(Ranker):
     """Ranks by the scores of all items. `scorer` has `scores(batch)`: a model, or an OnnxModel."""
 
     def __init__(self, scorer: Any, popularity: Floats, device: torch.device) -> None:
-        super().__init__(popularity, "all scores", 1.0, scorer)
+        super().__init__(scorer, popularity)
         self.scorer = scorer
         self.device = device
 

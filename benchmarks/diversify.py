@@ -62,7 +62,8 @@ def row_of(
     for answer, (*_, target) in zip(answers, samples, strict=True):
         items = [one.item for one in answer]
         gains.append(1 / (items.index(target) + 1) if target in items else 0.0)
-        vectors = rec.similarity.vectors_of([rec.known(item) for item in items])  # type: ignore[union-attr]
+        columns = [rec.known_number(item) - 1 for item in items]
+        vectors = rec.similarity.vectors[columns]  # type: ignore[union-attr]
         units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         cosines.append(
             float((units @ units.T).sum() - len(items))

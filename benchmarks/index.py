@@ -97,9 +97,9 @@ def main() -> None:
         best = exact_best(table, sessions)
         while (
             found := recall(search, sessions, best)
-        ) < IndexSettings().recall and search.probes < search.index.nlist:
+        ) < IndexSettings().recall and search.index.nprobe < search.index.nlist:
             search.index.nprobe *= 2
-        about = {"probes": search.probes, "recall@20": round(found, 4)}
+        about = {"probes": search.index.nprobe, "recall@20": round(found, 4)}
         searches[name] = about | measure(search, table, sessions)
     report = {
         "seed": 0,

@@ -83,8 +83,6 @@ CONDITION = re.compile(
     r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL
 )
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
-LIMIT = re.compile(r"(?P<column>.+):(?P<most>\d+)", re.DOTALL)
-BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTALL)
 
 
 @dataclass
@@ -255,12 +253,12 @@ def summarize(counts: Counter[str], seconds: float) -> None:
     scored = plural(counts["sessions"], "session")
     say(f"{scored} in {seconds:.1f} s, {rate:,.0f} per second.")
     notes = []
-    if clicks := counts["unknown"]:
-        skipped = plural(clicks, "click")
-        notes.append(f"Skipped {skipped} on items that the model does not know")
-    if sessions := counts["popular"]:
-        unknown = plural(sessions, "session")
-        notes.append(f"{unknown} had no known item and got popular ones")
+    if counts["unknown"]:
+        clicks = plural(counts["unknown"], "click")
+        notes.append(f"Skipped {clicks} on items that the model does not know")
+    if counts["popular"]:
+        sessions = plural(counts["popular"], "session")
+        notes.append(f"{sessions} had no known item and got popular ones")
     if notes:
         say(f"{'; '.join(notes)}.")
     if counts["empty"]:
@@ -323,13 +321,14 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
 def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
     factors: dict[str, dict[str, float]] = {}
     for text in texts:
-        match = BOOST.fullmatch(text)
-        if match is None:
+        column, _, rest = text.partition("=")
+        value, colon, factor = rest.rpartition(":")
+        if not column or not colon or not factor:
             raise InputError(
                 f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2"
             )
-        factor = number(match["factor"], f"--boost {text}")
-        factors.setdefault(match["column"], {})[match["value"]] = factor
+        by_value = factors.setdefault(column, {})
+        by_value[value] = number(factor, f"--boost {text}")
     return factors or None
 
 
@@ -339,10 +338,10 @@ def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
     try:
         return float(text)
     except ValueError:
-        match = LIMIT.fullmatch(text)
-    if match is None:
-        return text
-    return {"column": match["column"], "most": int(match["most"])}
+        column, _, most = text.rpartition(":")
+    if column and most.isdecimal():
+        return {"column": column, "most": int(most)}
+    return text
 
 
 def number(text: str, option: str) -> float:

@@ -279,7 +279,7 @@ class Plan:
         """The k items to keep, in their order, by marginal relevance."""
         assert self.similarity is not None  # checked_diversity has checked it
         pool = ranking[:LARGEST_POOL]
-        vectors = self.similarity.vectors_of([number for number, _ in pool])
+        vectors = self.similarity.vectors.take(columns_of(pool), 0)
         scores = np.array([score for _, score in pool], np.float32)
         chosen = marginal_relevance(scores, vectors, self.diversity, k)
         return [pool[position] for position in chosen] + ranking[len(pool) : k]
@@ -296,7 +296,7 @@ class Plan:
         few, the items of groups that are not full are searched."""
         k = self.k - len(pinned)
         pool = self.pool
-        chosen = self.within_limit(ranking, k)
+        chosen = self.within_limit(ranking, k, [])
         for _ in range(GROUP_SEARCHES):
             columns = columns_of(chosen)
             groups, counts = np.unique(limit.groups[columns], return_counts=True)
@@ -315,11 +315,7 @@ class Plan:
         return best_first(chosen)
 
     def with_explored(
-        self,
-        session: EncodedSession,
-        items: Ranking,
-        pinned: int,
-        new_ranking: Ranking,
+        self, session: EncodedSession, items: Ranking, pinned: int, new_ranking: Ranking
     ) -> Ordered:
         """The list with new items in some places, but not in the first or a pinned one.
 
@@ -337,7 +333,7 @@ class Plan:
             if item[0] not in in_list:
                 keys[item] = draw.random() ** (rank if session.numbers else 1)
         drawn = sorted(keys, key=lambda item: -keys[item])
-        chosen = self.within_limit(drawn, count)
+        chosen = self.within_limit(drawn, count, [])
         places_left = self.k - pinned - len(chosen)
         rest = self.within_limit(items[pinned:], places_left, chosen)
         answer = items[:pinned] + rest
@@ -348,10 +344,8 @@ class Plan:
             answer.insert(position, item)
         return Ordered(answer, pinned, frozenset(number for number, _ in chosen))
 
-    def within_limit(
-        self, ranking: Ranking, k: int, before: Ranking | None = None
-    ) -> Ranking:
+    def within_limit(self, ranking: Ranking, k: int, before: Ranking) -> Ranking:
         """The first k items; with a limit, as many of each group as it allows besides `before`."""
         if self.limit is None:
             return ranking[:k]
-        return some_of_each_group(ranking, *self.limit, k, before or [])
+        return some_of_each_group(ranking, *self.limit, k, before)

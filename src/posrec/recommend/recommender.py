@@ -159,12 +159,8 @@ class Recommender:
     def id_and_title(self, number: int) -> tuple[str, str | None]:
         return self.vocabulary.ids[number - 1], self.catalogue.title(number)
 
-    def number(self, item: str) -> int | None:
-        """None for an item that the model does not know."""
-        return self.catalogue.number(item)
-
     def known_number(self, item: str) -> int:
-        number = self.number(item)
+        number = self.catalogue.number(item)
         if number is None:
             raise InputError(f"item {item!r} is not known to the model")
         return number
@@ -180,7 +176,7 @@ class Recommender:
         unknown: list[str] = []
         number = None
         for item in as_ids(session):
-            number = self.number(item)
+            number = self.catalogue.number(item)
             if number is None:
                 unknown.append(item)
             else:

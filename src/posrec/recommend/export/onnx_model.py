@@ -12,13 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.errors import (
-    InputError,
-    RunFailed,
-    first_line,
-    imported,
-    warnings_hidden,
-)
+from posrec.errors import InputError, RunFailed, first_line, imported, warnings_hidden
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -42,7 +36,6 @@ class Exported(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-
         own_outputs = OWN_OUTPUTS if model.has_own_items else ()
         self.outputs = ["session_vectors", "scores", *own_outputs]
 
@@ -52,15 +45,8 @@ class Exported(nn.Module):
         products = functional.linear(vectors, self.model.item_vectors())
         if own_items is None:
             return vectors, products
-        return (
-            vectors,
-            own_items.log_chances_of_all(products),
-            own_items.items,
-            own_items.products,
-            own_items.raised,
-            own_items.repeat,
-            own_items.explore,
-        )
+        scores = own_items.log_chances_of_all(products)
+        return vectors, scores, *vars(own_items).values()
 
 
 def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:

@@ -109,7 +109,7 @@ def open_on_cpu(
 
 
 def missing_export(recommender: Recommender) -> str | None:
-    """A sentence about a run that torch serves on a CPU although it could be exported."""
+    """A sentence about a run that torch serves although it could be exported."""
     run = recommender.run
     if run.has_export or not computes_on_cpu(recommender.device_name):
         return None

@@ -27,7 +27,7 @@ from posrec.recommend.session import EncodedSession
 
 @dataclass
 class ChunkScorer:
-    """Ranks the sessions of a chunk. Each process opens the run at its first one."""
+    """Each process opens the run at its first chunk."""
 
     open_run: Callable[[], Recommender]
     out: Path

@@ -74,8 +74,6 @@ class IndexSettings:
 
 
 class FaissSearch(VectorSearch):
-    """Misses a few of the best items; `recall` says how many it finds."""
-
     kind = "faiss"
 
     def __init__(self, table: Floats, index: Any) -> None:
@@ -88,10 +86,6 @@ class FaissSearch(VectorSearch):
         self.table = table
         self.index = index
         self.recall = 0.0  # not measured yet
-
-    @property
-    def probes(self) -> int:
-        return int(self.index.nprobe)
 
     def search(
         self,
@@ -108,9 +102,8 @@ class FaissSearch(VectorSearch):
         most = min(int(RESCORED * max(counts) / share), len(self.table))
         _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
         results = []
-        for session, columns, k, mask in zip(
-            sessions, nearest, counts, masks, strict=True
-        ):
+        rows = zip(sessions, nearest, counts, masks, strict=True)
+        for session, columns, k, mask in rows:
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
                 columns = np.arange(len(self.table))
@@ -146,9 +139,9 @@ class FaissSearch(VectorSearch):
         is_other = ~np.isin(columns, nearest, assume_unique=True)
         others = (vectors @ session)[is_other]
         exact = log_sum_of(scores)
-        left = len(self.table) - len(nearest)
-        if not left or not len(others):
+        if not len(others):
             return exact
+        left = len(self.table) - len(nearest)
         estimate = log_sum_of(others) + np.log(left / len(others))
         return float(np.logaddexp(exact, estimate))
 
@@ -180,16 +173,16 @@ def build(table: Floats, sessions: Floats, settings: IndexSettings) -> FaissSear
     return search
 
 
-def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
+def exact_best(table: Floats, sessions: Floats) -> list[Columns]:
     counts = [min(BEST, len(table))] * len(sessions)
     results = ExactSearch(table).search(sessions, counts)
-    return [set(best.columns.tolist()) for best, _ in results]
+    return [best.columns for best, _ in results]
 
 
-def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
+def recall(search: FaissSearch, sessions: Floats, exact: list[Columns]) -> float:
     results = search.search(sessions, [len(columns) for columns in exact])
     shares = [
-        len(columns.intersection(best.columns.tolist())) / len(columns)
+        np.isin(columns, best.columns).mean()
         for columns, (best, _) in zip(exact, results, strict=True)
     ]
     return float(np.mean(shares))

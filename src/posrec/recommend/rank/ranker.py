@@ -30,13 +30,10 @@ Ranking = list[tuple[int, float]]  # item numbers and their scores, the best fir
 
 @dataclass(frozen=True)
 class Query:
-    """The items that are asked for."""
-
     session: EncodedSession
     k: int
     candidates: Candidates = EVERY_ITEM
-    # The numbers of a few candidates that must not be recommended.
-    left_out: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()  # the numbers of a few candidates
 
 
 class Ranker:
@@ -69,7 +66,7 @@ class Ranker:
         return rankings
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        """As `rank`, for queries with at least one known click."""
+        """As `rank`, for sessions with a known click."""
         raise NotImplementedError
 
     @cached_property

@@ -1,7 +1,7 @@
 """How similar items are, by the cosine of their vectors; and lists of items that differ."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 
 import numpy as np
@@ -39,9 +39,6 @@ class Similarity:
         scores, columns = best_of(cosines, k)
         is_allowed = scores != -np.inf
         return Best(scores[is_allowed], columns[is_allowed])
-
-    def vectors_of(self, numbers: Sequence[int]) -> Floats:
-        return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
 
 
 def similarity_of(run: Run) -> Similarity | None:

@@ -24,14 +24,8 @@ def as_floats(tensor: Tensor) -> Floats:
 
 
 def as_arrays(own_items: OwnItems) -> OwnItemArrays:
-    assert own_items.products is not None
-    return OwnItemArrays(
-        own_items.items.cpu().numpy(),
-        as_floats(own_items.products),
-        as_floats(own_items.raised),
-        as_floats(own_items.repeat),
-        as_floats(own_items.explore),
-    )
+    items, *others = vars(own_items).values()  # both classes have the same fields
+    return OwnItemArrays(items.cpu().numpy(), *map(as_floats, others))
 
 
 @torch.inference_mode()
@@ -73,8 +67,12 @@ class ScoresRanker(Ranker):
         batch = SessionBatch.of(sessions, self.max_length, self.stride)
         scores = self.scorer.scores(batch.to(self.device))  # [B, n]
         scores = scores.to(self.device, torch.float32)
-        if any(query.candidates.mask is not None for query in queries):
-            scores = scores.masked_fill(~self.allowed(queries), -torch.inf)
+        masks = [query.candidates.mask for query in queries]
+        if any(mask is not None for mask in masks):
+            every = np.ones(self.items, np.bool_)
+            allowed = np.stack([every if mask is None else mask for mask in masks])
+            is_left_out = torch.from_numpy(~allowed).to(self.device)
+            scores = scores.masked_fill(is_left_out, -torch.inf)
         left_out = [
             (row, item) for row, query in enumerate(queries) for item in query.left_out
         ]
@@ -85,17 +83,6 @@ class ScoresRanker(Ranker):
         best_scores, columns = top(scores, most)
         numbers = (columns + 1).tolist()
         return list(map(allowed_ranking, queries, best_scores.tolist(), numbers))
-
-    def allowed(self, queries: Sequence[Query]) -> Tensor:
-        """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
-        every_item = np.ones(self.items, np.bool_)
-        masks = []
-        for query in queries:
-            mask = query.candidates.mask
-            masks.append(every_item if mask is None else mask)
-        is_same = all(mask is masks[0] for mask in masks)
-        allowed = masks[0] if is_same else np.stack(masks)
-        return torch.from_numpy(allowed).to(self.device)
 
 
 def allowed_ranking(query: Query, scores: list[float], numbers: list[int]) -> Ranking:

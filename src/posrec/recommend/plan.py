@@ -6,6 +6,7 @@ may be recommended (catalogue.py), then come boosts, diversity, pinned items and
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
@@ -17,11 +18,7 @@ from posrec.recommend.catalogue import EVERY_ITEM, Candidates, Catalogue, mask_o
 from posrec.recommend.filters import FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
-from posrec.recommend.rank.similarity import (
-    Similarity,
-    marginal_relevance,
-    some_of_each_group,
-)
+from posrec.recommend.rank.similarity import Similarity, marginal_relevance
 from posrec.recommend.session import Click, EncodedSession
 
 DEFAULT_K = 20
@@ -65,7 +62,7 @@ class AnswerRules(SimilarRules, total=False):
 
 
 class Ordered(NamedTuple):
-    """A list for one session: the first `pinned` items are pinned, `explored` has the new ones."""
+    """The first `pinned` items are pinned, `explored` has the new ones."""
 
     items: Ranking
     pinned: int = 0
@@ -73,7 +70,7 @@ class Ordered(NamedTuple):
 
 
 class GroupLimit(NamedTuple):
-    """A list has at most `most` items of each group: items with the same value of a column."""
+    """At most `most` items with the same value of a column."""
 
     groups: Columns  # [n] the group of each item
     most: int
@@ -108,7 +105,7 @@ def checked_explore(explore: Any) -> float:
 
 
 def group_limit(diversify: Any, attributes: FilterColumns) -> GroupLimit | None:
-    """The limit that a column, or a column and a number, stands for; None for anything else."""
+    """Of a column, or of a column and a number; None for anything else."""
     if isinstance(diversify, str):
         return GroupLimit(attributes[diversify].groups, 1)
     if not isinstance(diversify, Mapping) or diversify.keys() != {"column", "most"}:
@@ -348,4 +345,14 @@ class Plan:
         """The first k items; with a limit, as many of each group as it allows besides `before`."""
         if self.limit is None:
             return ranking[:k]
-        return some_of_each_group(ranking, *self.limit, k, before)
+        groups, most = self.limit
+        counts = Counter(groups[columns_of(before)].tolist())
+        chosen: Ranking = []
+        for number, score in ranking:
+            if len(chosen) >= k:
+                break
+            group = int(groups[number - 1])
+            if counts[group] < most:
+                counts[group] += 1
+                chosen.append((number, score))
+        return chosen

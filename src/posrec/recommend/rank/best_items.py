@@ -51,7 +51,7 @@ class VectorSearch:
     """Finds the items whose vectors have the highest products with session vectors."""
 
     kind: str  # exact or faiss
-    recall: float  # the share of the exact best 20 items that is found
+    recall: float  # as of a Ranker
     table: Floats  # [n, d] the item vectors
 
     def search(

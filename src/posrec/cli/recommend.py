@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,33 +84,27 @@ CONDITION = re.compile(
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
 
 
-@dataclass
-class AnswerOptions:
-    """What to recommend, as both commands are asked."""
-
-    exclude: Any
-    exclude_seen: bool
-    filter: list[str] | None
-    pin: list[str] | None
-    boost: list[str] | None
-    diversify: str | None
-    explore: float | None
-    fields: str | None
-
-    def rules(self, run: Path, allow: Path | None, deny: Path | None) -> "AnswerRules":
-        """The options of `Recommender.recommend`; `allow` and `deny` are files of ids."""
-        return {
-            "exclude": self.exclude,
-            "exclude_seen": self.exclude_seen,
-            "allow": listed_ids(allow, run),
-            "deny": listed_ids(deny, run),
-            "filter": parse_filters(self.filter or []),
-            "pin": self.pin,
-            "boost": parse_boosts(self.boost or []),
-            "diversify": parse_diversify(self.diversify),
-            "explore": self.explore,
-            "fields": None if self.fields is None else self.fields.split(","),
-        }
+def answer_rules(
+    exclude: Any,
+    exclude_seen: bool,
+    filter: list[str] | None,
+    pin: list[str] | None,
+    boost: list[str] | None,
+    diversify: str | None,
+    explore: float | None,
+    fields: str | None,
+) -> "AnswerRules":
+    """The options of `Recommender.recommend`, without those that are files of ids."""
+    return {
+        "exclude": exclude,
+        "exclude_seen": exclude_seen,
+        "filter": parse_filters(filter or []),
+        "pin": pin,
+        "boost": parse_boosts(boost or []),
+        "diversify": parse_diversify(diversify),
+        "explore": explore,
+        "fields": None if fields is None else fields.split(","),
+    }
 
 
 def recommend(
@@ -148,10 +141,11 @@ def recommend(
     posrec recommend runs/first sku-1 --filter category=Tents --filter 'price<200' --fields price
     posrec recommend runs/first sku-1 --exclude current --diversify brand:2 --explore 0.05
     """
-    options = AnswerOptions(
+    rules = answer_rules(
         exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
     )
-    rules = options.rules(run, allow, deny)
+    rules["allow"] = listed_ids(allow, run)
+    rules["deny"] = listed_ids(deny, run)
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
     from posrec.recommend.export.opening import missing_export, open_recommender
@@ -219,10 +213,11 @@ def score(
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     posrec score runs/first sessions.parquet answers.parquet --engine ray
     """
-    options = AnswerOptions(
+    rules = answer_rules(
         exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
     )
-    rules = options.rules(run, allow, deny)
+    rules["allow"] = listed_ids(allow, run)
+    rules["deny"] = listed_ids(deny, run)
     from posrec.io.executor import executor_of
     from posrec.recommend.files.score import score_file
     from posrec.recommend.recommender import Recommender

@@ -20,7 +20,6 @@ from tests.fixtures import run_of
 from tests.helpers import assert_alike, items_of
 from tests.nn.test_own_items import ITEMS as SMALL
 from tests.nn.test_own_items import mixture
-from tests.nn.test_own_items import sessions as small_sessions
 
 pytest.importorskip("onnxruntime")
 
@@ -46,7 +45,12 @@ BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 @given(
     st.lists(st.floats(-4, 4, width=32), min_size=SMALL, max_size=SMALL),
-    small_sessions,
+    st.dictionaries(
+        st.integers(1, SMALL),
+        st.tuples(st.floats(-3, 3), st.floats(0.01, 5)),
+        min_size=1,
+        max_size=SMALL,
+    ),
     st.floats(0.01, 0.99),
 )
 def test_terms_are_the_chances_of_the_definition(

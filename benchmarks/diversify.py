@@ -68,8 +68,8 @@ def row_of(
     for answer, (*_, target) in zip(answers, samples, strict=True):
         items = [recommended.item for recommended in answer]
         gains.append(1 / (items.index(target) + 1) if target in items else 0.0)
-        numbers = [recommender.known_number(item) for item in items]
-        vectors = similarity.vectors_of(numbers)
+        columns_of_items = [recommender.known_number(item) - 1 for item in items]
+        vectors = similarity.vectors[columns_of_items]
         units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         # The diagonal, of every item with itself, adds up to the number of items.
         cosine_sum = float((units @ units.T).sum() - len(items))

@@ -25,8 +25,9 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.export.writing import write_export
+from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
-from posrec.runs.run import load_run, save_run
+from posrec.runs.run import load_run
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
@@ -132,8 +133,8 @@ def saved_random_run(
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
     popularity = torch.randint(1, 1000, (items,)).numpy()
-    model = PosRec(items, config)
-    save_run(Run(folder, model.eval, vocabulary, about, popularity), folder)
+    run = Run(folder, PosRec(items, config).eval, vocabulary, about, popularity)
+    Recommender(run, "cpu").save(folder, export=False)
     write_export(load_run(folder))
     return folder
 

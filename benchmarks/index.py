@@ -18,7 +18,6 @@ from harness import in_turns, medians, options, write_result
 from posrec.recommend.rank.best_items import Floats, VectorSearch
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import (
-    FaissSearch,
     IndexSettings,
     build,
     exact_best,
@@ -81,9 +80,8 @@ def main() -> None:
     near = SCALE * unit(table[neighbours] + 0.5 * noise)
     searches = {"exact": measure(ExactSearch(table), table, near)}
     began = time.process_time()
-    index, _ = build(table, near, IndexSettings("faiss"))
+    search = build(table, near, IndexSettings("faiss"))
     built = time.process_time() - began
-    search = FaissSearch(table, index)
     faiss.omp_set_num_threads(1)
     for name, sessions in (
         ("faiss, sessions near an item", near),
@@ -91,18 +89,19 @@ def main() -> None:
     ):
         best = exact_best(table, sessions)
         reached = recall(search, sessions, best)
+        index = search.index
         while reached < IndexSettings().recall and index.nprobe < index.nlist:
             index.nprobe *= 2
             reached = recall(search, sessions, best)
-        about = {"probes": search.probes, "recall@20": round(reached, 4)}
+        about = {"probes": index.nprobe, "recall@20": round(reached, 4)}
         searches[name] = about | measure(search, table, sessions)
     report = {
         "seed": 0,
         "items": items,
         "sessions": arguments.sessions,
         "build_cpu_seconds": round(built, 1),
-        "megabytes": round(faiss.serialize_index(index).nbytes / 1e6, 1),
-        "lists": index.nlist,
+        "megabytes": round(faiss.serialize_index(search.index).nbytes / 1e6, 1),
+        "lists": search.index.nlist,
         "searches": searches,
     }
     write_result(arguments.out, report)

@@ -16,7 +16,7 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.recommend import plan
 from posrec.recommend.rank.exact_search import ExactSearch
-from posrec.recommend.rank.faiss_search import FaissSearch, IndexSettings, build
+from posrec.recommend.rank.faiss_search import IndexSettings, build
 from posrec.recommend.rank.similarity import marginal_relevance
 from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
@@ -215,8 +215,8 @@ def test_a_filtered_faiss_search_finds_k_items_if_there_are_k() -> None:
     pytest.importorskip("faiss")
     run = run_of("posrec")
     table = item_table(run)
-    index, _ = build(table, table[:64], IndexSettings("faiss", lists=64, probes=1))
-    rec = Recommender(run, "cpu", search=FaissSearch(table, index))
+    search = build(table, table[:64], IndexSettings("faiss", lists=64, probes=1))
+    rec = Recommender(run, "cpu", search=search)
     exact = Recommender(run, "cpu")
     for most, k in ((99, 20), (50, 20), (20, 500), (1, 50)):
         up_to = {"size": {"max": most}}

@@ -12,7 +12,8 @@ import pytest
 from posrec.data.vocabulary import Vocabulary
 from posrec.demo.shop import make_demo
 from posrec.recommend.export import onnx_model
-from posrec.runs.run import load_run, save_run
+from posrec.recommend.recommender import Recommender
+from posrec.runs.run import load_run
 from tests.helpers import ROOT, command, write_lines
 
 PAGE = (ROOT / "docs" / "recommending.md").read_text(encoding="utf-8")
@@ -32,7 +33,8 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = [*items, *run.vocabulary.ids[len(items) :]]
     categories = ["Tents" if item.startswith("TEN") else "Sandals" for item in ids]
     run = replace(run, vocabulary=Vocabulary(ids, {"category": categories}))
-    save_run(run, folder / "posrec-demo" / "comparison" / "posrec")
+    path = folder / "posrec-demo" / "comparison" / "posrec"
+    Recommender(run, "cpu").save(path, export=False)
     for name in ("sold-out.txt", "in-stock.txt"):
         write_lines(folder / name, items[:2])
     lines = [json.dumps(items[:2]), json.dumps({"session": [items[2]], "id": 3})]

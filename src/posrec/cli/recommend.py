@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,37 +82,29 @@ CONDITION = re.compile(
     r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL
 )
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
-LIMIT = re.compile(r"(?P<column>.+):(?P<most>\d+)", re.DOTALL)
-BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTALL)
 
 
-@dataclass
-class AnswerOptions:
-    """What to recommend, as both commands are asked."""
-
-    exclude: Any
-    exclude_seen: bool
-    filter: list[str] | None
-    pin: list[str] | None
-    boost: list[str] | None
-    diversify: str | None
-    explore: float | None
-    fields: str | None
-
-    def rules(self, run: Path, allow: Path | None, deny: Path | None) -> "AnswerRules":
-        """The options of `Recommender.recommend`; `allow` and `deny` are files of ids."""
-        return {
-            "exclude": self.exclude,
-            "exclude_seen": self.exclude_seen,
-            "allow": listed_ids(allow, run),
-            "deny": listed_ids(deny, run),
-            "filter": parse_filters(self.filter or []),
-            "pin": self.pin,
-            "boost": parse_boosts(self.boost or []),
-            "diversify": parse_diversify(self.diversify),
-            "explore": self.explore,
-            "fields": None if self.fields is None else self.fields.split(","),
-        }
+def answer_rules(
+    exclude: Any,
+    exclude_seen: bool,
+    filter: list[str] | None,
+    pin: list[str] | None,
+    boost: list[str] | None,
+    diversify: str | None,
+    explore: float | None,
+    fields: str | None,
+) -> "AnswerRules":
+    """The options of `Recommender.recommend`, without those that are files of ids."""
+    return {
+        "exclude": exclude,
+        "exclude_seen": exclude_seen,
+        "filter": parse_filters(filter or []),
+        "pin": pin,
+        "boost": parse_boosts(boost or []),
+        "diversify": parse_diversify(diversify),
+        "explore": explore,
+        "fields": None if fields is None else fields.split(","),
+    }
 
 
 def recommend(
@@ -150,10 +141,11 @@ def recommend(
     posrec recommend runs/first sku-1 --filter category=Tents --filter 'price<200' --fields price
     posrec recommend runs/first sku-1 --exclude current --diversify brand:2 --explore 0.05
     """
-    options = AnswerOptions(
+    rules = answer_rules(
         exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
     )
-    rules = options.rules(run, allow, deny)
+    rules["allow"] = listed_ids(allow, run)
+    rules["deny"] = listed_ids(deny, run)
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
     from posrec.recommend.export.opening import missing_export, open_recommender
@@ -221,10 +213,11 @@ def score(
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     posrec score runs/first sessions.parquet answers.parquet --engine ray
     """
-    options = AnswerOptions(
+    rules = answer_rules(
         exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
     )
-    rules = options.rules(run, allow, deny)
+    rules["allow"] = listed_ids(allow, run)
+    rules["deny"] = listed_ids(deny, run)
     from posrec.io.executor import executor_of
     from posrec.recommend.files.score import score_file
     from posrec.recommend.recommender import Recommender
@@ -255,12 +248,12 @@ def summarize(counts: Counter[str], seconds: float) -> None:
     scored = plural(counts["sessions"], "session")
     say(f"{scored} in {seconds:.1f} s, {rate:,.0f} per second.")
     notes = []
-    if clicks := counts["unknown"]:
-        skipped = plural(clicks, "click")
-        notes.append(f"Skipped {skipped} on items that the model does not know")
-    if sessions := counts["popular"]:
-        unknown = plural(sessions, "session")
-        notes.append(f"{unknown} had no known item and got popular ones")
+    if counts["unknown"]:
+        clicks = plural(counts["unknown"], "click")
+        notes.append(f"Skipped {clicks} on items that the model does not know")
+    if counts["popular"]:
+        sessions = plural(counts["popular"], "session")
+        notes.append(f"{sessions} had no known item and got popular ones")
     if notes:
         say(f"{'; '.join(notes)}.")
     if counts["empty"]:
@@ -323,13 +316,14 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
 def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
     factors: dict[str, dict[str, float]] = {}
     for text in texts:
-        match = BOOST.fullmatch(text)
-        if match is None:
+        column, _, rest = text.partition("=")
+        value, colon, factor = rest.rpartition(":")
+        if not column or not colon or not factor:
             raise InputError(
                 f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2"
             )
-        factor = number(match["factor"], f"--boost {text}")
-        factors.setdefault(match["column"], {})[match["value"]] = factor
+        by_value = factors.setdefault(column, {})
+        by_value[value] = number(factor, f"--boost {text}")
     return factors or None
 
 
@@ -339,10 +333,10 @@ def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
     try:
         return float(text)
     except ValueError:
-        match = LIMIT.fullmatch(text)
-    if match is None:
-        return text
-    return {"column": match["column"], "most": int(match["most"])}
+        column, _, most = text.rpartition(":")
+    if column and most.isdecimal():
+        return {"column": column, "most": int(most)}
+    return text
 
 
 def number(text: str, option: str) -> float:

@@ -58,7 +58,7 @@ def export(
     if index is not None:
         search = faiss_search.write_index(loaded, index, index_settings, overwrite)
         say(
-            f"Wrote {index}. A search looks through {search.probes:,} of "
+            f"Wrote {index}. A search looks through {search.index.nprobe:,} of "
             f"{search.index.nlist:,} lists; its recall@20 against the exact search is "
             f"{search.recall:.4f} on {faiss_search.RECALL_SESSIONS} random sessions."
         )

@@ -27,7 +27,7 @@ from posrec.evaluation.evaluate import Evaluation, evaluate
 from posrec.evaluation.metrics import ranks_of, top
 from posrec.io import whole_file
 from posrec.progress import Progress, SilentProgress
-from posrec.recommend.files.session_file import is_parquet
+from posrec.recommend.files.formats import is_parquet
 
 COLUMNS = {"session": pl.String(), "item": pl.String(), "score": pl.Float64()}
 ROWS_AT_A_TIME = 1 << 18

@@ -29,9 +29,8 @@ from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.beginning import begin_run, is_new_run
 from posrec.runs.folder import POPULARITY, Run
-from posrec.runs.run import finish_run, load_run
+from posrec.runs.run import begin_run, finish_run, is_new_run, load_run
 from posrec.training.loop import Training, TrainingContext, evaluate_on
 from posrec.training.training_log import EVENTS, LOG
 

@@ -21,8 +21,8 @@ from posrec.io import WEIGHTS
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_encoding
 from posrec.progress import Progress, default_progress
-from posrec.runs.beginning import run_config
 from posrec.runs.folder import Run
+from posrec.runs.run import run_config
 from posrec.training.loop import TrainingContext
 from posrec.training.settings import Settings
 

@@ -41,13 +41,11 @@ class Candidates:
 
     @cached_property
     def few(self) -> Columns | None:
-        """The columns of the items, or None."""
+        """The columns of the items, if they are few."""
         if self.mask is None:
             return None
-        most = max(FEW, len(self.mask) // FEW)
-        return (
-            np.flatnonzero(self.mask) if np.count_nonzero(self.mask) <= most else None
-        )
+        is_few = np.count_nonzero(self.mask) <= max(FEW, len(self.mask) // FEW)
+        return np.flatnonzero(self.mask) if is_few else None
 
     def __and__(self, other: "Candidates") -> "Candidates":
         if self.mask is None:
@@ -67,8 +65,8 @@ def mask_of(items: int, numbers: list[int]) -> Mask:
 
 
 class LatestResults(Generic[Result]):
-    """The results of `compute` for the latest filters, or boosts: as many as fit into the bytes if
-    each has the longest key and `candidates` masks."""
+    """The results of `compute` for the latest filters, or boosts: as many as fit if each has the
+    longest key and `candidates` masks."""
 
     def __init__(
         self, compute: Callable[[Any], Result], items: int, candidates: int
@@ -96,8 +94,8 @@ class LatestResults(Generic[Result]):
 
 
 def key_of(rule: Any) -> str | None:
-    """A filter or boost as text; None if that is too long. It is written piece by piece, up to the
-    limit: to write a long one at once would hold Python's lock for long."""
+    """A filter or boost as text; None if that is too long. To write a long one at once, and not
+    piece by piece up to the limit, would hold Python's lock for long."""
     try:
         pieces = list(islice(ENCODER.iterencode(rule), LONGEST_KEY + 1))
     except (TypeError, ValueError, RecursionError):
@@ -105,7 +103,7 @@ def key_of(rule: Any) -> str | None:
             f"a filter or boost must hold only texts, numbers and lists, not {shown(rule)}"
         ) from None
     key = "".join(pieces)
-    return key if max(len(key), len(pieces)) <= LONGEST_KEY else None
+    return key if len(key) <= LONGEST_KEY else None
 
 
 class Catalogue:
@@ -193,7 +191,7 @@ class Catalogue:
             raise InputError(f"fields must be a list of column names, not {names!r}")
         return {name: self.attributes[name].values for name in names}
 
-    def item_bytes(self, names: Sequence[str] | None = None) -> float:
+    def item_bytes(self, names: Sequence[str] | None) -> float:
         """An estimate for an item in an answer with these columns."""
         size = self.plain_item_bytes
         for name in {*(names or ())}:
@@ -218,10 +216,8 @@ def items_by_factor(
     attributes: FilterColumns, boost: Mapping[str, Mapping[str, float]]
 ) -> dict[float, Candidates]:
     """The items of each factor of a boost, which is 1 for those that it does not name."""
-    is_mapping = isinstance(boost, Mapping)
-    if not is_mapping or not all(
-        isinstance(column, Mapping) for column in boost.values()
-    ):
+    columns = boost.values() if isinstance(boost, Mapping) else [boost]
+    if not all(isinstance(column, Mapping) for column in columns):
         raise InputError(
             f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}'
         )

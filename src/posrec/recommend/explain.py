@@ -28,11 +28,8 @@ def explain(
     device: torch.device,
     id_and_title: Callable[[int], tuple[str, str | None]],
 ) -> list[Explanation]:
-    """The explanations of item numbers.
-
-    When a click is left out, an earlier click of a longer session moves in, unless the model reads
-    windows that begin at multiples of its stride.
-    """
+    """When a click is left out, an earlier click of a longer session moves in, unless the model
+    reads windows that begin at multiples of its stride."""
     clicks = session.numbers
     window = (model.config.max_length, model.stride)
     batch = SessionBatch.of([clicks], *window).to(device)

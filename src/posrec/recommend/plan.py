@@ -6,6 +6,7 @@ may be recommended (catalogue.py), then come boosts, diversity, pinned items and
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
@@ -17,11 +18,7 @@ from posrec.recommend.catalogue import EVERY_ITEM, Candidates, Catalogue, mask_o
 from posrec.recommend.filters import FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
-from posrec.recommend.rank.similarity import (
-    Similarity,
-    marginal_relevance,
-    some_of_each_group,
-)
+from posrec.recommend.rank.similarity import Similarity, marginal_relevance
 from posrec.recommend.session import Click, EncodedSession
 
 DEFAULT_K = 20
@@ -65,7 +62,7 @@ class AnswerRules(SimilarRules, total=False):
 
 
 class Ordered(NamedTuple):
-    """A list for one session: the first `pinned` items are pinned, `explored` has the new ones."""
+    """The first `pinned` items are pinned, `explored` has the new ones."""
 
     items: Ranking
     pinned: int = 0
@@ -73,7 +70,7 @@ class Ordered(NamedTuple):
 
 
 class GroupLimit(NamedTuple):
-    """A list has at most `most` items of each group: items with the same value of a column."""
+    """At most `most` items with the same value of a column."""
 
     groups: Columns  # [n] the group of each item
     most: int
@@ -108,7 +105,7 @@ def checked_explore(explore: Any) -> float:
 
 
 def group_limit(diversify: Any, attributes: FilterColumns) -> GroupLimit | None:
-    """The limit that a column, or a column and a number, stands for; None for anything else."""
+    """Of a column, or of a column and a number; None for anything else."""
     if isinstance(diversify, str):
         return GroupLimit(attributes[diversify].groups, 1)
     if not isinstance(diversify, Mapping) or diversify.keys() != {"column", "most"}:
@@ -279,7 +276,7 @@ class Plan:
         """The k items to keep, in their order, by marginal relevance."""
         assert self.similarity is not None  # checked_diversity has checked it
         pool = ranking[:LARGEST_POOL]
-        vectors = self.similarity.vectors_of([number for number, _ in pool])
+        vectors = self.similarity.vectors.take(columns_of(pool), 0)
         scores = np.array([score for _, score in pool], np.float32)
         chosen = marginal_relevance(scores, vectors, self.diversity, k)
         return [pool[position] for position in chosen] + ranking[len(pool) : k]
@@ -296,7 +293,7 @@ class Plan:
         few, the items of groups that are not full are searched."""
         k = self.k - len(pinned)
         pool = self.pool
-        chosen = self.within_limit(ranking, k)
+        chosen = self.within_limit(ranking, k, [])
         for _ in range(GROUP_SEARCHES):
             columns = columns_of(chosen)
             groups, counts = np.unique(limit.groups[columns], return_counts=True)
@@ -315,11 +312,7 @@ class Plan:
         return best_first(chosen)
 
     def with_explored(
-        self,
-        session: EncodedSession,
-        items: Ranking,
-        pinned: int,
-        new_ranking: Ranking,
+        self, session: EncodedSession, items: Ranking, pinned: int, new_ranking: Ranking
     ) -> Ordered:
         """The list with new items in some places, but not in the first or a pinned one.
 
@@ -337,7 +330,7 @@ class Plan:
             if item[0] not in in_list:
                 keys[item] = draw.random() ** (rank if session.numbers else 1)
         drawn = sorted(keys, key=lambda item: -keys[item])
-        chosen = self.within_limit(drawn, count)
+        chosen = self.within_limit(drawn, count, [])
         places_left = self.k - pinned - len(chosen)
         rest = self.within_limit(items[pinned:], places_left, chosen)
         answer = items[:pinned] + rest
@@ -348,10 +341,18 @@ class Plan:
             answer.insert(position, item)
         return Ordered(answer, pinned, frozenset(number for number, _ in chosen))
 
-    def within_limit(
-        self, ranking: Ranking, k: int, before: Ranking | None = None
-    ) -> Ranking:
+    def within_limit(self, ranking: Ranking, k: int, before: Ranking) -> Ranking:
         """The first k items; with a limit, as many of each group as it allows besides `before`."""
         if self.limit is None:
             return ranking[:k]
-        return some_of_each_group(ranking, *self.limit, k, before or [])
+        groups, most = self.limit
+        counts = Counter(groups[columns_of(before)].tolist())
+        chosen: Ranking = []
+        for number, score in ranking:
+            if len(chosen) >= k:
+                break
+            group = int(groups[number - 1])
+            if counts[group] < most:
+                counts[group] += 1
+                chosen.append((number, score))
+        return chosen

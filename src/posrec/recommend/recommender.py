@@ -7,7 +7,7 @@ item gets the most clicked items, and the result says so.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -19,7 +19,7 @@ from posrec.errors import InputError, RunFailed
 from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
 from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, VectorSearch
-from posrec.recommend.rank.encoder import OnnxModel, SessionEncoder
+from posrec.recommend.rank.encoder import Encode, OnnxModel
 from posrec.recommend.rank.ranker import Ranker, SearchRanker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
@@ -46,13 +46,13 @@ def require_finite(scores: Iterable[float]) -> None:
         raise RunFailed("the run can't be used: it gave a score that is not finite")
 
 
-def encoder_of(scorer: Any) -> SessionEncoder:
-    """An OnnxModel as it is, or a model of torch as an encoder."""
+def encode_of(scorer: Any) -> Encode:
+    """The function of an OnnxModel or of a model of torch that computes session vectors."""
     if isinstance(scorer, OnnxModel):
-        return scorer
-    from posrec.recommend.rank.torch_model import TorchEncoder  # imports torch
+        return scorer.encode
+    from posrec.recommend.rank.torch_model import encode  # imports torch
 
-    return TorchEncoder(scorer)
+    return partial(encode, scorer)
 
 
 class Recommender:
@@ -93,7 +93,8 @@ class Recommender:
         scorer = scorer or self.model
         self.ranker: Ranker
         if search is not None:
-            self.ranker = SearchRanker(encoder_of(scorer), search, self.popularity)
+            encode = encode_of(scorer)
+            self.ranker = SearchRanker(scorer, self.popularity, encode, search)
         else:
             from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
 
@@ -155,18 +156,11 @@ class Recommender:
                 add_export(saved, default_progress())
         self.run = replace(saved, path=Path(folder))
 
-    def title(self, number: int) -> str | None:
-        return self.catalogue.title(number)
-
     def id_and_title(self, number: int) -> tuple[str, str | None]:
-        return self.vocabulary.ids[number - 1], self.title(number)
-
-    def number(self, item: str) -> int | None:
-        """None for an item that the model does not know."""
-        return self.catalogue.number(item)
+        return self.vocabulary.ids[number - 1], self.catalogue.title(number)
 
     def known_number(self, item: str) -> int:
-        number = self.number(item)
+        number = self.catalogue.number(item)
         if number is None:
             raise InputError(f"item {item!r} is not known to the model")
         return number
@@ -182,7 +176,7 @@ class Recommender:
         unknown: list[str] = []
         number = None
         for item in as_ids(session):
-            number = self.number(item)
+            number = self.catalogue.number(item)
             if number is None:
                 unknown.append(item)
             else:

@@ -43,14 +43,12 @@ class Recommendation:
 
     def as_json(self) -> dict[str, Any]:
         """`fields`, `pinned` and `explored` only if they were asked for."""
-        shown: dict[str, Any] = {"item": self.item, "score": self.score}
-        shown["title"] = self.title
-        if self.fields is not None:
-            shown["fields"] = self.fields
-        if self.pinned:
-            shown["pinned"] = True
-        if self.explored:
-            shown["explored"] = True
+        shown = asdict(self)
+        if self.fields is None:
+            del shown["fields"]
+        for name in ("pinned", "explored"):
+            if not shown[name]:
+                del shown[name]
         return shown
 
 

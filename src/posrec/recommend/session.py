@@ -79,7 +79,10 @@ class ListedIds:
         try:
             self.content = path.read_bytes()
             self.number = sum(1 for _ in self)
-        except UnicodeDecodeError as error:
+            # UTF-16 and UTF-32 have zero bytes in every line of ASCII.
+            if b"\0" in self.content:
+                raise UnicodeError("it has zero bytes")
+        except UnicodeError as error:
             raise InputError(
                 f"{path} is not UTF-8 text ({error}); it must have one item id per line"
             ) from None
@@ -88,11 +91,6 @@ class ListedIds:
                 f"{path} can't be read ({error.strerror}); "
                 "it must be a file with one item id per line"
             ) from None
-        # UTF-16 and UTF-32 have zero bytes in every line of ASCII.
-        if b"\0" in self.content:
-            raise InputError(
-                f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line"
-            )
 
     def __iter__(self) -> Iterator[str]:
         lines = io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig")

@@ -161,7 +161,7 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
 
 
 def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
-    """The vocabulary, popularity and metrics of a finished run; the config is checked first."""
+    """The arguments of a finished `Run` besides its model; the config is checked first."""
     check_fields(reader.folder, config)
     items: int = config["items"]
     path = reader.folder / VOCABULARY_FILE
@@ -170,9 +170,14 @@ def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
         raise InputError(
             f"{path} holds fewer than the model's {items} items; the run is damaged"
         )
-    popularity = read_popularity(reader, items)
-    metrics = reader.json(METRICS) if reader.has(METRICS) else None
-    return {"vocabulary": vocabulary, "popularity": popularity, "metrics": metrics}
+    return {
+        "path": reader.folder,
+        "vocabulary": vocabulary,
+        "config": config,
+        "popularity": read_popularity(reader, items),
+        "metrics": reader.json(METRICS) if reader.has(METRICS) else None,
+        "sha256": reader.sha256,
+    }
 
 
 def check_fields(path: Path, config: dict[str, Any]) -> None:

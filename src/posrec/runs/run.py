@@ -1,12 +1,14 @@
-"""Opening a run with its model, and writing what training makes."""
+"""The first and the last files of a training, and opening a run with its model."""
 
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
@@ -16,6 +18,7 @@ from posrec.io import (
     CONTINUATION,
     RUN,
     WEIGHTS,
+    FolderReader,
     changing,
     save_tensors,
     whole_folder,
@@ -24,7 +27,7 @@ from posrec.io import (
     write_json,
     write_text,
 )
-from posrec.io.folders import FolderReader
+from posrec.io.unfinished import LOCK, UNFINISHED
 from posrec.models.base import Model
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec, find_encoding, find_spec
@@ -37,9 +40,86 @@ from posrec.runs.folder import (
     RANKS,
     SCHEMA,
     Run,
+    read_config,
     read_parts,
     read_run,
 )
+from posrec.version import __version__
+
+
+def run_config(
+    name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int
+) -> dict[str, Any]:
+    """The content of config.json."""
+    return {
+        "schema": SCHEMA,
+        "model": name,
+        "items": items,
+        **asdict(model_config),
+        "training": asdict(settings),
+        "dataset": data.fingerprint,
+        "trained_until": data.trained_until,
+        "posrec": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
+    """Whether there is no run yet; an error if there is one that is not to be resumed."""
+    if (path / RUN).exists():
+        if not resume:
+            raise InputError(
+                f"{path} holds a run already; name another folder, or pass --resume to continue it"
+            )
+        refuse_other(path, read_config(path), config)
+        return False
+    for file in path.iterdir():
+        # What a process leaves that is killed while it begins a run.
+        is_ours = file.name in (LOCK, VOCABULARY_FILE, POPULARITY)
+        if not is_ours and not UNFINISHED.fullmatch(file.name):
+            raise InputError(
+                f"{path} exists and is not a run folder; name another folder"
+            )
+    return True
+
+
+def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """An error if the model, a setting or the dataset is another. The versions of posrec, torch and
+    Python may differ."""
+    if not isinstance(before.get("training"), dict):
+        raise InputError(
+            f"{path / RUN} has no settings of the training; "
+            "it is damaged, or another program wrote it"
+        )
+    old = {**before, **before["training"]}
+    new = {**now, **now["training"]}
+    ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
+    differences = [
+        f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
+        for key in sorted({*old, *new} - ignored)
+        if old.get(key) != new.get(key)
+    ]
+    if differences:
+        raise InputError(
+            f"{path} can't be resumed with another setting: {'; '.join(differences)}"
+        )
+
+
+def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None:
+    """Write what a run has before its training, or what a resumed run lacks of it."""
+    if not (path / RUN).exists():
+        for name in (VOCABULARY_FILE, POPULARITY):
+            # A run that was killed before it had a config may have left it.
+            (path / name).unlink(missing_ok=True)
+        # The config is first: a run that is killed afterwards can be resumed.
+        write_json(path / RUN, config)
+    if not (path / VOCABULARY_FILE).exists():
+        write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
+    if not (path / POPULARITY).exists():
+        items = config["items"]
+        clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)
+        write_array(path / POPULARITY, clicks[1 : items + 1].astype(np.int64))
 
 
 def finish_run(path: Path) -> None:
@@ -51,11 +131,6 @@ def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor) -> None:
     with changing(run.path, METRICS, RANKS):
         write_json(run.path / METRICS, metrics)
         write_array(run.path / RANKS, ranks.numpy())
-
-
-def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
-    clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
-    write_array(path / POPULARITY, clicks.astype(np.int64))
 
 
 def load_run(
@@ -81,10 +156,9 @@ def load_run(
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
-        run = Run(path, lambda: model, **parts, config=config, sha256=reader.sha256)
-        if not reader.has(CONTINUATION):
-            return run
-        return replace(run, continuation=reader.tensors(CONTINUATION))
+        if reader.has(CONTINUATION):
+            parts["continuation"] = reader.tensors(CONTINUATION)
+        return Run(load_model=lambda: model, **parts)
 
     return read_run(path, read)
 
@@ -131,16 +205,10 @@ def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
     return recorded if named is None else find_encoding(named)
 
 
-def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
-    """Write a run to another folder, whole or not at all; without checkpoint and export."""
-    with saving(run, folder, overwrite):
-        pass
-    return replace(run, path=folder)
-
-
 @contextmanager
-def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
-    """As `save_run`. The block gets the run in its unfinished folder and may add an export."""
+def saving(run: Run, folder: Path, overwrite: bool) -> Iterator[Run]:
+    """Write a run to another folder, whole or not at all, without its checkpoint. The block gets
+    the run in the unfinished folder and may add an export."""
     if folder.exists() and not overwrite:
         raise InputError(
             f"{folder} exists already; name another folder, or pass overwrite=True"

@@ -223,7 +223,7 @@ class Routes:
 
 
 def require_item(recommender: Recommender, item: str) -> None:
-    if recommender.number(item) is None:
+    if recommender.catalogue.number(item) is None:
         raise Refused(404, f"item {item[:100]!r} is not known to the model")
 
 
@@ -231,7 +231,7 @@ def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
     positions = [
         position
         for position, click in enumerate(request.session)
-        if recommender.number(str(click)) is not None
+        if recommender.catalogue.number(str(click)) is not None
     ]
     explanation = recommender.explain(request.session, request.item)
     return ExplainAnswer.from_explanation(explanation, positions)

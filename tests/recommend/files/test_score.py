@@ -17,7 +17,7 @@ import pytest
 
 from posrec.errors import InputError
 from posrec.io.executor import Cluster, ThisProcess
-from posrec.recommend.files import session_file
+from posrec.recommend.files import formats
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
 from tests.helpers import (
@@ -171,7 +171,7 @@ SESSIONS[50] = ["x"]
 
 @pytest.fixture
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_file, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(formats, "CHUNK_ROWS", 16)
 
 
 @pytest.fixture

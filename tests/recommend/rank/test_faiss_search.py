@@ -2,6 +2,7 @@
 built."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from posrec.recommend.rank.faiss_search import (
     likely_sessions,
     parse_index,
 )
-from posrec.recommend.rank.torch_model import TorchEncoder, item_table
+from posrec.recommend.rank.torch_model import encode, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
@@ -43,10 +44,10 @@ def test_the_probes_follow_from_the_recall() -> None:
     probes = []
     for least in (0.5, 0.9, 0.995):
         settings = IndexSettings("faiss", recall=least, lists=128)
-        index, recall = build(TABLE, SESSIONS, settings)
-        assert recall >= least
-        assert recall == pytest.approx(counted_recall(FaissSearch(TABLE, index)))
-        probes.append(index.nprobe)
+        search = build(TABLE, SESSIONS, settings)
+        assert search.recall >= least
+        assert search.recall == pytest.approx(counted_recall(search))
+        probes.append(search.index.nprobe)
     assert probes == sorted(probes)
     assert probes[0] < probes[-1] <= 128
 
@@ -63,10 +64,11 @@ def test_a_small_index_is_built_without_warnings(
 
 def test_scores_are_exact_and_sorted_for_each_k() -> None:
     settings = IndexSettings("faiss", recall=1, lists=128, probes=1)
-    index, recall = build(TABLE, SESSIONS, settings)
-    assert (index.nprobe, index.nlist, recall < 1) == (1, 128, True)
+    search = build(TABLE, SESSIONS, settings)
+    assert (search.index.nprobe, search.index.nlist) == (1, 128)
+    assert search.recall < 1
     counts = [1, 7, 5000]  # more than one list holds
-    results = FaissSearch(TABLE, index).search(SESSIONS[:3], counts)
+    results = search.search(SESSIONS[:3], counts)
     for session, k, (best, _) in zip(SESSIONS, counts, results, strict=False):
         scores, columns = best
         assert len(set(columns.tolist())) == len(columns) == k
@@ -76,9 +78,13 @@ def test_scores_are_exact_and_sorted_for_each_k() -> None:
     assert columns.tolist() == np.argsort(-(TABLE @ SESSIONS[2]))[:5000].tolist()
 
 
+def sessions_of(run: Run) -> np.ndarray:
+    return likely_sessions(run, 10, partial(encode, run.model))
+
+
 def read_back(run: Run, path: Path) -> FaissSearch:
     """The index in a file, with its recall on likely sessions."""
-    sessions = likely_sessions(run, TorchEncoder(run.model))
+    sessions = sessions_of(run)
     return parse_index(path.read_bytes(), path, item_table(run), sessions)
 
 
@@ -106,15 +112,13 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     run = load_run(trained)
     clicks = np.zeros(30, np.int64)
     clicks[6] = 10**12
-    encoder = TorchEncoder(run.model)
-    sessions = likely_sessions(replace(run, popularity=clicks), encoder, 50)
+    sessions = sessions_of(replace(run, popularity=clicks))
     batch = SessionBatch.of([[7] * length for length in range(1, 6)])
     with torch.inference_mode():
         possible = run.model.session_vectors(batch).numpy()
     for session in sessions:
         assert np.isclose(session, possible, atol=1e-5).all(1).any()
-    again = likely_sessions(run, encoder, 50)
-    assert np.array_equal(likely_sessions(run, encoder, 50), again)
+    assert np.array_equal(sessions_of(run), sessions_of(run))
     assert item_table(run).shape == (30, 16)
 
 

@@ -20,7 +20,11 @@ from posrec.runs.folder import Run
 from tests.fixtures import run_of
 from tests.helpers import assert_alike, items_of
 from tests.nn.test_own_items import ITEMS as SMALL
+<<<<<<< HEAD
 from tests.nn.test_own_items import Session, mixture, mixtures
+=======
+from tests.nn.test_own_items import mixture
+>>>>>>> trimrec
 
 pytest.importorskip("onnxruntime")
 
@@ -44,7 +48,20 @@ BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 
+<<<<<<< HEAD
 @mixtures
+=======
+@given(
+    st.lists(st.floats(-4, 4, width=32), min_size=SMALL, max_size=SMALL),
+    st.dictionaries(
+        st.integers(1, SMALL),
+        st.tuples(st.floats(-3, 3), st.floats(0.01, 5)),
+        min_size=1,
+        max_size=SMALL,
+    ),
+    st.floats(0.01, 0.99),
+)
+>>>>>>> trimrec
 def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: Session, g_repeat: float
 ) -> None:
@@ -114,8 +131,7 @@ def test_faiss_estimates_the_log_sum() -> None:
     were not found."""
     pytest.importorskip("faiss")
     table, sessions = clusters(5 * SAMPLE)
-    index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
-    search = FaissSearch(table, index)
+    search = build(table, sessions, IndexSettings("faiss", lists=64))
     results = search.search(sessions, [20] * 40, with_log_sums=True)
     log_sums = [log_sum for _, log_sum in results]
     exact = exact_log_sums(table, sessions)
@@ -124,7 +140,9 @@ def test_faiss_estimates_the_log_sum() -> None:
         others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]
         error = len(others) * others.std() / math.sqrt(SAMPLE)
         assert abs(math.exp(log_sum) - math.exp(exact_log_sum)) < 5 * error
-    again = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
+    again = FaissSearch(table, search.index).search(
+        sessions, [20] * 40, with_log_sums=True
+    )
     assert [log_sum for _, log_sum in again] == log_sums
     assert columns_of(results) == columns_of(search.search(sessions, [20] * 40))
 
@@ -135,8 +153,7 @@ def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_t
     pytest.importorskip("faiss")
     for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
         table, sessions = clusters(items)
-        index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-        search = FaissSearch(table, index)
+        search = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
         results = search.search(sessions[:3], [k] * 3, with_log_sums=True)
         exact = exact_log_sums(table, sessions[:3])
         assert [log_sum for _, log_sum in results] == pytest.approx(exact, abs=1e-4)

@@ -176,8 +176,6 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
     """
     import torch
 
-    from posrec.runs.run import save_run
-
     opened = load_run(run)
     order = torch.arange(30).flip(0)
     ids = [opened.vocabulary.ids[row] for row in order.tolist()]
@@ -186,7 +184,7 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
     with torch.no_grad():
         table = model.embedding.vectors()
         table.copy_(table[order])
-    save_run(opened, tmp_path / "renumbered")
+    Recommender(opened, "cpu").save(tmp_path / "renumbered", export=False)
     return tmp_path / "renumbered"
 
 

@@ -7,7 +7,8 @@ import torch
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs.run import Run, save_run
+from posrec.recommend.recommender import Recommender
+from posrec.runs.run import Run
 
 ITEMS = {
     "SAN1-BLU-2": ("Trekking Sandal, blue, 42", "Sandals", 300),
@@ -34,5 +35,5 @@ def save_documented_run(folder: Path) -> Path:
             model.embedding.weight[row, kinds.index(category)] += 2
     vocabulary = Vocabulary(list(ITEMS), {"title": titles, "category": categories})
     run = Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks))
-    save_run(run, folder / "run")
+    Recommender(run, "cpu").save(folder / "run", export=False)
     return folder / "run"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.errors import InputError, RunFailed, imported, warnings_hidden
+from posrec.errors import InputError, RunFailed, first_line, imported, warnings_hidden
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -36,7 +36,6 @@ class Exported(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-
         own_outputs = OWN_OUTPUTS if model.has_own_items else ()
         self.outputs = ["session_vectors", "scores", *own_outputs]
 
@@ -46,15 +45,8 @@ class Exported(nn.Module):
         products = functional.linear(vectors, self.model.item_vectors())
         if own_items is None:
             return vectors, products
-        return (
-            vectors,
-            own_items.log_chances_of_all(products),
-            own_items.items,
-            own_items.products,
-            own_items.raised,
-            own_items.repeat,
-            own_items.explore,
-        )
+        scores = own_items.log_chances_of_all(products)
+        return vectors, scores, *vars(own_items).values()
 
 
 def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
@@ -87,9 +79,8 @@ def checked_onnx(run: Run) -> tuple[bytes, float]:
     except (InputError, OSError):
         raise
     except Exception as error:  # torch's and the runtime's errors have no common class
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         name = run.config["model"]
-        raise RunFailed(f"{name} can't be exported ({reason})") from error
+        raise RunFailed(f"{name} can't be exported ({first_line(error)})") from error
     if not difference <= CLOSE:
         raise RunFailed(
             f"its scores differ from torch's by up to {difference:.2g}, more than {CLOSE:g}"

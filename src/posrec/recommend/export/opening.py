@@ -23,7 +23,7 @@ from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
 from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
-from posrec.recommend.recommender import Recommender, encoder_of
+from posrec.recommend.recommender import Recommender, encode_of
 from posrec.recommend.session import EncodedSession
 from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, read_parts, read_run
 
@@ -69,7 +69,7 @@ def open_recommender(
         weights = (path / WEIGHTS).open("rb")
         sha256 = reader.sha256[WEIGHTS]
         model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
-        run = Run(path, model, config=config, **parts, sha256=reader.sha256)
+        run = Run(load_model=model, **parts)
         if not computes_on_cpu(device):
             return Recommender(run, device)
         can_use_export = use_export and find_spec("onnxruntime") is not None
@@ -100,7 +100,8 @@ def open_on_cpu(
         table = item_table(run)
     search: VectorSearch
     if use_export and reader.has(INDEX) and find_spec("faiss"):
-        sessions = likely_sessions(run, encoder_of(scorer or run.model))
+        model = scorer or run.model
+        sessions = likely_sessions(run, model.config.max_length, encode_of(model))
         search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)
     else:
         search = ExactSearch(table, rounded, cores)
@@ -108,7 +109,7 @@ def open_on_cpu(
 
 
 def missing_export(recommender: Recommender) -> str | None:
-    """A sentence about a run that torch serves on a CPU although it could be exported."""
+    """A sentence about a run that torch serves although it could be exported."""
     run = recommender.run
     if run.has_export or not computes_on_cpu(recommender.device_name):
         return None

@@ -1,7 +1,7 @@
 """`posrec score`: recommendations for whole files of sessions, of any size.
 
-This process reads chunks of some thousand sessions (session_file.py), of which few are in memory;
-an executor ranks them; and the answers are written in the order of the sessions (answer_file.py).
+This process reads chunks of some thousand sessions, of which few are in memory; an executor ranks
+them; and the answers are written in the order of the sessions.
 """
 
 import time
@@ -18,8 +18,14 @@ from posrec.io.executor import Executor
 from posrec.progress import Progress
 from posrec.recommend.catalogue import values_of
 from posrec.recommend.export.opening import try_out
-from posrec.recommend.files.answer_file import Answer, answer_writer, answers_content
-from posrec.recommend.files.session_file import SessionChunk, SessionRow, read_chunks
+from posrec.recommend.files.formats import (
+    Answer,
+    SessionChunk,
+    SessionRow,
+    answer_writer,
+    answers_content,
+    read_chunks,
+)
 from posrec.recommend.plan import AnswerRules, Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
@@ -27,7 +33,7 @@ from posrec.recommend.session import EncodedSession
 
 @dataclass
 class ChunkScorer:
-    """Ranks the sessions of a chunk. Each process opens the run at its first one."""
+    """Each process opens the run at its first chunk."""
 
     open_run: Callable[[], Recommender]
     out: Path

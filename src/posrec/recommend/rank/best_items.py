@@ -1,4 +1,4 @@
-"""What every search for items shares: the best of scores, and the term for a session's own items.
+"""What every search shares: the best of scores, and the term for a session's own items.
 
 Column i is item i + 1.
 """
@@ -20,7 +20,7 @@ SMALLEST_SHARE_OF_SUM = 1e-4
 
 
 class Best(NamedTuple):
-    """The best items, the best first."""
+    """The best first."""
 
     scores: Floats
     columns: Columns
@@ -51,7 +51,7 @@ class VectorSearch:
     """Finds the items whose vectors have the highest products with session vectors."""
 
     kind: str  # exact or faiss
-    recall: float  # the share of the exact best 20 items that is found
+    recall: float  # as of a Ranker
     table: Floats  # [n, d] the item vectors
 
     def search(
@@ -85,10 +85,8 @@ class OwnItemArrays:
     def ranked_with(
         self, best: Sequence[Best], log_sums: Sequence[float], masks: Masks
     ) -> list[Best]:
-        """Each session's own items, if a mask allows them, among the best items, by log p.
-
-        nn/items/own_items.py has the equations.
-        """
+        """Each session's own items, if a mask allows them, among the best items, by log p;
+        nn/items/own_items.py has the equations."""
         log_sum = np.asarray(log_sums, np.float32)
         is_item = self.items > 0
         # An empty slot gets values that add nothing to the sum, whatever the model has put there.

@@ -1,14 +1,14 @@
-"""What turns sessions into vectors for a search: arrays in, arrays out, without torch."""
+"""Sessions as arrays for a model, and their vectors from an ONNX file; without torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from posrec.errors import InputError, imported
+from posrec.errors import InputError, first_line, imported
 from posrec.nn.first_read import first_read
 from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
 
@@ -21,19 +21,9 @@ LARGEST_ONNX_FILE = (1 << 31) - (1 << 20)  # bytes
 # The fields of OwnItems (nn/items/own_items.py), of models that have such a term.
 OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_explore")
 
-
-class SessionEncoder(Protocol):
-    """Reads at most `config.max_length` clicks, the latest; a longer session is read from a
-    multiple of `stride` on."""
-
-    config: Any
-    stride: int
-    has_own_items: bool  # whether `encode` returns a term for the session's own items
-
-    def encode(
-        self, items: Columns, lengths: Columns
-    ) -> tuple[Floats, OwnItemArrays | None]:
-        """items [B, L], padded with 0, lengths [B] -> session vectors [B, d] and the term."""
+# Session vectors [B, d], and the term for own items of a model that has one.
+Encoded = tuple[Floats, OwnItemArrays | None]
+Encode = Callable[[Columns, Columns], Encoded]  # of items [B, L] and lengths [B]
 
 
 def padded(
@@ -83,7 +73,7 @@ def open_session(content: bytes, threads: int | None) -> Any:
 
 
 class OnnxModel:
-    """A SessionEncoder from an ONNX file, or its content: of `posrec export --onnx`, or a run's
+    """A model from an ONNX file, or its content: of `posrec export --onnx`, or a run's
     network.onnx, which can't score every item."""
 
     def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
@@ -98,22 +88,19 @@ class OnnxModel:
         except InputError:
             raise
         except Exception as error:  # the runtime's errors have no common class
-            reason = str(error).splitlines()[0]
             name = "an ONNX file" if isinstance(file, bytes) else file
             raise InputError(
-                f"{name} can't be read ({reason}); write it with posrec export --onnx"
+                f"{name} can't be read ({first_line(error)}); "
+                "write it with posrec export --onnx"
             ) from None
 
-    def encode(
-        self, items: Columns, lengths: Columns
-    ) -> tuple[Floats, OwnItemArrays | None]:
+    def encode(self, items: Columns, lengths: Columns) -> Encoded:
+        outputs = ["session_vectors"]
+        if self.has_own_items:
+            outputs += OWN_OUTPUTS
         inputs = {"items": items, "lengths": lengths}
-        if not self.has_own_items:
-            (vectors,) = self.session.run(["session_vectors"], inputs)
-            return vectors, None
-        outputs = ["session_vectors", *OWN_OUTPUTS]
         vectors, *own_items = self.session.run(outputs, inputs)
-        return vectors, OwnItemArrays(*own_items)
+        return vectors, OwnItemArrays(*own_items) if own_items else None
 
     def scores(self, batch: "SessionBatch") -> "Tensor":
         """[B, n]"""

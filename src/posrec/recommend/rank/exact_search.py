@@ -112,9 +112,9 @@ def rounded_items(table: Floats) -> bytes | None:
 
 
 class RoundedItems:
-    """Multiplies with rounded items. `content` is a file of `rounded_items`."""
+    """`content` is a file of `rounded_items`."""
 
-    def __init__(self, content: bytes, threads: int = 1) -> None:
+    def __init__(self, content: bytes, threads: int) -> None:
         self.session = open_session(content, threads)
         about = self.session.get_modelmeta().custom_metadata_map
         self.step = np.float32(about["step"])
@@ -172,8 +172,8 @@ def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]
 
 
 class ExactSearch(VectorSearch):
-    """Searches on the CPU. `rounded` is a file of `rounded_items`, if there is one already;
-    `cores` may be used for one search."""
+    """`rounded` is a file of `rounded_items`, if there is one already; `cores` may be used for one
+    search."""
 
     kind = "exact"
     recall = 1.0

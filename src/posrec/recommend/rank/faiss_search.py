@@ -7,14 +7,14 @@ scored again in full. `build` chooses the fewest probes that find enough of the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posrec.config import check_settings, setting
-from posrec.errors import InputError, imported
+from posrec.errors import InputError, first_line, imported
 from posrec.io import whole_file
 from posrec.recommend.rank.best_items import (
     Best,
@@ -25,7 +25,7 @@ from posrec.recommend.rank.best_items import (
     best_of,
     log_sum_of,
 )
-from posrec.recommend.rank.encoder import SessionEncoder, drawn_sessions, padded
+from posrec.recommend.rank.encoder import Encode, drawn_sessions, padded
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
 
@@ -74,11 +74,9 @@ class IndexSettings:
 
 
 class FaissSearch(VectorSearch):
-    """Misses a few of the best items; `recall` says how many it finds."""
-
     kind = "faiss"
 
-    def __init__(self, table: Floats, index: Any, recall: float = 0.0) -> None:
+    def __init__(self, table: Floats, index: Any) -> None:
         n, d = table.shape
         if (index.ntotal, index.d) != (n, d):
             raise InputError(
@@ -87,11 +85,7 @@ class FaissSearch(VectorSearch):
             )
         self.table = table
         self.index = index
-        self.recall = recall
-
-    @property
-    def probes(self) -> int:
-        return int(self.index.nprobe)
+        self.recall = 0.0  # not measured yet
 
     def search(
         self,
@@ -108,9 +102,8 @@ class FaissSearch(VectorSearch):
         most = min(int(RESCORED * max(counts) / share), len(self.table))
         _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
         results = []
-        for session, columns, k, mask in zip(
-            sessions, nearest, counts, masks, strict=True
-        ):
+        rows = zip(sessions, nearest, counts, masks, strict=True)
+        for session, columns, k, mask in rows:
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
                 columns = np.arange(len(self.table))
@@ -146,17 +139,15 @@ class FaissSearch(VectorSearch):
         is_other = ~np.isin(columns, nearest, assume_unique=True)
         others = (vectors @ session)[is_other]
         exact = log_sum_of(scores)
-        left = len(self.table) - len(nearest)
-        if not left or not len(others):
+        if not len(others):
             return exact
+        left = len(self.table) - len(nearest)
         estimate = log_sum_of(others) + np.log(left / len(others))
         return float(np.logaddexp(exact, estimate))
 
 
-def build(
-    table: Floats, sessions: Floats, settings: IndexSettings
-) -> tuple[Any, float]:
-    """An index of item vectors [n, d] with the probes that are set or needed, and its recall."""
+def build(table: Floats, sessions: Floats, settings: IndexSettings) -> FaissSearch:
+    """An index of item vectors [n, d] with the probes that are set or needed."""
     faiss = import_faiss()
     n, d = table.shape
     lists = settings.lists or min(max(1, int(4 * n**0.5)), max(1, n // POINTS))
@@ -173,52 +164,52 @@ def build(
     search = FaissSearch(table, index)
     exact = exact_best(table, sessions)
     index.nprobe = min(settings.probes or 1, lists)
-    measured = recall(search, sessions, exact)
-    while not settings.probes and measured < settings.recall and index.nprobe < lists:
+    search.recall = recall(search, sessions, exact)
+    if settings.probes:
+        return search
+    while search.recall < settings.recall and index.nprobe < lists:
         index.nprobe = min(2 * index.nprobe, lists)
-        measured = recall(search, sessions, exact)
-    return index, measured
+        search.recall = recall(search, sessions, exact)
+    return search
 
 
-def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
+def exact_best(table: Floats, sessions: Floats) -> list[Columns]:
     counts = [min(BEST, len(table))] * len(sessions)
     results = ExactSearch(table).search(sessions, counts)
-    return [set(best.columns.tolist()) for best, _ in results]
+    return [best.columns for best, _ in results]
 
 
-def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
+def recall(search: FaissSearch, sessions: Floats, exact: list[Columns]) -> float:
     results = search.search(sessions, [len(columns) for columns in exact])
     shares = [
-        len(columns.intersection(best.columns.tolist())) / len(columns)
+        np.isin(columns, best.columns).mean()
         for columns, (best, _) in zip(exact, results, strict=True)
     ]
     return float(np.mean(shares))
 
 
-def likely_sessions(
-    run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS
-) -> Floats:
+def likely_sessions(run: Run, longest: int, encode: Encode) -> Floats:
     """Vectors of sessions of one to five items, drawn by their training clicks."""
     draw = np.random.default_rng(0)
-    longest = encoder.config.max_length
-    lengths = draw.integers(1, min(5, longest) + 1, number)
+    lengths = draw.integers(1, min(5, longest) + 1, RECALL_SESSIONS)
     sessions = drawn_sessions(run.popularity, lengths, draw)
-    vectors, _ = encoder.encode(*padded(sessions, longest))
+    vectors, _ = encode(*padded(sessions, longest))
     return vectors
 
 
 def write_index(
     run: Run, path: Path, settings: IndexSettings, overwrite: bool = False
 ) -> FaissSearch:
-    from posrec.recommend.rank.torch_model import TorchEncoder, item_table
+    from posrec.recommend.rank.torch_model import encode, item_table
 
     faiss = import_faiss()
     table = item_table(run)
-    encoder = TorchEncoder(run.model)
+    longest = run.model.config.max_length
     with whole_file(path, overwrite) as unfinished:
-        index, measured = build(table, likely_sessions(run, encoder), settings)
-        faiss.write_index(index, str(unfinished))
-    return FaissSearch(table, index, measured)
+        sessions = likely_sessions(run, longest, partial(encode, run.model))
+        search = build(table, sessions, settings)
+        faiss.write_index(search.index, str(unfinished))
+    return search
 
 
 def parse_index(
@@ -229,8 +220,7 @@ def parse_index(
     try:
         index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path} is not a faiss index ({reason})") from None
+        raise InputError(f"{path} is not a faiss index ({first_line(error)})") from None
     search = FaissSearch(table, index)
     search.recall = recall(search, sessions, exact_best(table, sessions))
     return search

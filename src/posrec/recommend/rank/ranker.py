@@ -19,7 +19,7 @@ from posrec.recommend.rank.best_items import (
     VectorSearch,
     best_of,
 )
-from posrec.recommend.rank.encoder import SessionEncoder, padded
+from posrec.recommend.rank.encoder import Encode, padded
 from posrec.recommend.session import EncodedSession
 
 SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
@@ -30,30 +30,25 @@ Ranking = list[tuple[int, float]]  # item numbers and their scores, the best fir
 
 @dataclass(frozen=True)
 class Query:
-    """The items that are asked for."""
-
     session: EncodedSession
     k: int
     candidates: Candidates = EVERY_ITEM
-    # The numbers of a few candidates that must not be recommended.
-    left_out: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()  # the numbers of a few candidates
 
 
 class Ranker:
     """Ranks items 1..n, whose training clicks `popularity [n]` counts.
 
-    `model` is a SessionEncoder, or a model of torch. `search_kind` is exact, faiss or "all scores",
-    and `recall` the share of the exact best 20 items that is found. With a term for own items,
-    scores are log probabilities.
+    `model` is an OnnxModel, or a model of torch. With a term for own items, scores are log
+    probabilities.
     """
 
-    def __init__(
-        self, popularity: Floats, search_kind: str, recall: float, model: Any
-    ) -> None:
+    search_kind = "all scores"  # or exact or faiss
+    recall = 1.0  # the share of the exact best 20 items that is found
+
+    def __init__(self, model: Any, popularity: Floats) -> None:
         self.popularity = popularity
         self.items = len(popularity)
-        self.search_kind = search_kind
-        self.recall = recall
         self.max_length: int = model.config.max_length
         self.stride: int = model.stride
         self.has_own_items: bool = model.has_own_items
@@ -62,18 +57,16 @@ class Ranker:
         """The best items of every query; fewer than its k where too few are left."""
         size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
         known = [query for query in queries if query.session.numbers]
-        known_rankings: list[Ranking] = []
+        rankings: list[Ranking] = []
         for start in range(0, len(known), size):
-            known_rankings += self.rank_known(known[start : start + size])
-        rankings = []
-        remaining = iter(known_rankings)
-        for query in queries:
-            is_known = bool(query.session.numbers)
-            rankings.append(next(remaining) if is_known else self.popular_items(query))
+            rankings += self.rank_known(known[start : start + size])
+        for position, query in enumerate(queries):
+            if not query.session.numbers:
+                rankings.insert(position, self.popular_items(query))
         return rankings
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        """As `rank`, for queries with at least one known click."""
+        """As `rank`, for sessions with a known click."""
         raise NotImplementedError
 
     @cached_property
@@ -91,23 +84,25 @@ class Ranker:
 
 
 class SearchRanker(Ranker):
-    """`encoder` gives session vectors, `search` finds their items.
+    """`encode` gives session vectors, `search` finds their items.
 
     A term for the session's own items changes only their scores, and adds one number to all others
     (nn/items/own_items.py), so they are ranked among those that the search finds.
     """
 
     def __init__(
-        self, encoder: SessionEncoder, search: VectorSearch, popularity: Floats
+        self, model: Any, popularity: Floats, encode: Encode, search: VectorSearch
     ) -> None:
-        super().__init__(popularity, search.kind, search.recall, encoder)
-        self.encoder = encoder
+        super().__init__(model, popularity)
+        self.encode = encode
         self.search = search
+        self.search_kind = search.kind
+        self.recall = search.recall
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         sessions = [query.session.numbers for query in queries]
         batch = padded(sessions, self.max_length, self.stride)
-        vectors, own_items = self.encoder.encode(*batch)
+        vectors, own_items = self.encode(*batch)
         own_slots = 0 if own_items is None else own_items.items.shape[1]
         # More items than k are found, since some of them may have to be left out.
         counts = [

@@ -1,19 +1,17 @@
 """How similar items are, by the cosine of their vectors; and lists of items that differ."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of, lengths_of
-from posrec.recommend.rank.ranker import Ranking
+from posrec.recommend.rank.best_items import Best, Floats, best_of, lengths_of
 from posrec.runs.folder import Run
 
 
 class Similarity:
-    """`load` is called at the first use and returns the vectors [n, d] of the items."""
+    """`load` returns the vectors [n, d] of the items; it is called at the first use."""
 
     def __init__(self, load: Callable[[], Floats]) -> None:
         self.load = load
@@ -39,9 +37,6 @@ class Similarity:
         scores, columns = best_of(cosines, k)
         is_allowed = scores != -np.inf
         return Best(scores[is_allowed], columns[is_allowed])
-
-    def vectors_of(self, numbers: Sequence[int]) -> Floats:
-        return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
 
 
 def similarity_of(run: Run) -> Similarity | None:
@@ -83,25 +78,4 @@ def marginal_relevance(
         chosen.append(best)
         gains[best] = -np.inf
         np.maximum(nearest, cosines[best], out=nearest)
-    return chosen
-
-
-def some_of_each_group(
-    ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking
-) -> Ranking:
-    """The first `most` items of each group, k at most, counting those of `before`.
-
-    >>> ranking = [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5)]
-    >>> some_of_each_group(ranking, np.array([7, 7, 7, 8, 9]), most=2, k=3, before=[])
-    [(1, 0.9), (2, 0.8), (4, 0.6)]
-    """
-    counts = Counter(int(groups[number - 1]) for number, _ in before)
-    chosen: Ranking = []
-    for number, score in ranking:
-        if len(chosen) >= k:
-            break
-        group = int(groups[number - 1])
-        if counts[group] < most:
-            counts[group] += 1
-            chosen.append((number, score))
     return chosen

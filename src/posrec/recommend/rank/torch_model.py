@@ -1,4 +1,4 @@
-"""Ranking by torch: a model as a SessionEncoder, its vectors as arrays, a ranker by all scores."""
+"""Ranking by torch: the vectors of a model as arrays, and a ranker by all scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +13,7 @@ from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
+from posrec.recommend.rank.encoder import Encoded
 from posrec.recommend.rank.ranker import Query, Ranker, Ranking
 from posrec.runs.folder import Run
 
@@ -23,14 +24,8 @@ def as_floats(tensor: Tensor) -> Floats:
 
 
 def as_arrays(own_items: OwnItems) -> OwnItemArrays:
-    assert own_items.products is not None
-    return OwnItemArrays(
-        own_items.items.cpu().numpy(),
-        as_floats(own_items.products),
-        as_floats(own_items.raised),
-        as_floats(own_items.repeat),
-        as_floats(own_items.explore),
-    )
+    items, *others = vars(own_items).values()  # both classes have the same fields
+    return OwnItemArrays(items.cpu().numpy(), *map(as_floats, others))
 
 
 @torch.inference_mode()
@@ -50,28 +45,19 @@ def similarity_vectors(run: Run) -> Floats:
     return as_floats(model.similarity_vectors())
 
 
-class TorchEncoder:
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.config = model.config
-        self.has_own_items = model.has_own_items
-        self.stride = model.stride
-
-    @torch.inference_mode()
-    def encode(
-        self, items: Columns, lengths: Columns
-    ) -> tuple[Floats, OwnItemArrays | None]:
-        batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
-        vectors, own_items = self.model.sessions_and_own_items(batch)
-        arrays = None if own_items is None else as_arrays(own_items)
-        return as_floats(vectors), arrays
+@torch.inference_mode()
+def encode(model: Any, items: Columns, lengths: Columns) -> Encoded:
+    batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
+    vectors, own_items = model.sessions_and_own_items(batch)
+    arrays = None if own_items is None else as_arrays(own_items)
+    return as_floats(vectors), arrays
 
 
 class ScoresRanker(Ranker):
     """Ranks by the scores of all items. `scorer` has `scores(batch)`: a model, or an OnnxModel."""
 
     def __init__(self, scorer: Any, popularity: Floats, device: torch.device) -> None:
-        super().__init__(popularity, "all scores", 1.0, scorer)
+        super().__init__(scorer, popularity)
         self.scorer = scorer
         self.device = device
 
@@ -81,8 +67,12 @@ class ScoresRanker(Ranker):
         batch = SessionBatch.of(sessions, self.max_length, self.stride)
         scores = self.scorer.scores(batch.to(self.device))  # [B, n]
         scores = scores.to(self.device, torch.float32)
-        if any(query.candidates.mask is not None for query in queries):
-            scores = scores.masked_fill(~self.allowed(queries), -torch.inf)
+        masks = [query.candidates.mask for query in queries]
+        if any(mask is not None for mask in masks):
+            every = np.ones(self.items, np.bool_)
+            allowed = np.stack([every if mask is None else mask for mask in masks])
+            is_left_out = torch.from_numpy(~allowed).to(self.device)
+            scores = scores.masked_fill(is_left_out, -torch.inf)
         left_out = [
             (row, item) for row, query in enumerate(queries) for item in query.left_out
         ]
@@ -93,17 +83,6 @@ class ScoresRanker(Ranker):
         best_scores, columns = top(scores, most)
         numbers = (columns + 1).tolist()
         return list(map(allowed_ranking, queries, best_scores.tolist(), numbers))
-
-    def allowed(self, queries: Sequence[Query]) -> Tensor:
-        """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
-        every_item = np.ones(self.items, np.bool_)
-        masks = []
-        for query in queries:
-            mask = query.candidates.mask
-            masks.append(every_item if mask is None else mask)
-        is_same = all(mask is masks[0] for mask in masks)
-        allowed = masks[0] if is_same else np.stack(masks)
-        return torch.from_numpy(allowed).to(self.device)
 
 
 def allowed_ranking(query: Query, scores: list[float], numbers: list[int]) -> Ranking:

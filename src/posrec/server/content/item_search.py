@@ -61,6 +61,6 @@ class ItemSearch:
         return matches
 
     def listed(self, number: int) -> ListedItem:
-        title = self.recommender.title(number)
+        title = self.recommender.catalogue.title(number)
         clicks = int(self.clicks[number - 1])
         return ListedItem(self.recommender.vocabulary.item(number), title, clicks)

@@ -20,11 +20,7 @@ from posrec.runs.folder import Run
 from tests.fixtures import run_of
 from tests.helpers import assert_alike, items_of
 from tests.nn.test_own_items import ITEMS as SMALL
-<<<<<<< HEAD
 from tests.nn.test_own_items import Session, mixture, mixtures
-=======
-from tests.nn.test_own_items import mixture
->>>>>>> trimrec
 
 pytest.importorskip("onnxruntime")
 
@@ -48,20 +44,7 @@ BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 
-<<<<<<< HEAD
 @mixtures
-=======
-@given(
-    st.lists(st.floats(-4, 4, width=32), min_size=SMALL, max_size=SMALL),
-    st.dictionaries(
-        st.integers(1, SMALL),
-        st.tuples(st.floats(-3, 3), st.floats(0.01, 5)),
-        min_size=1,
-        max_size=SMALL,
-    ),
-    st.floats(0.01, 0.99),
-)
->>>>>>> trimrec
 def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: Session, g_repeat: float
 ) -> None:

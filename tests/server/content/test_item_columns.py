@@ -198,7 +198,7 @@ def test_a_request_has_the_columns_of_one_moment_and_no_kept_result_of_another(
         return Plan(catalogue, None, filter=rule, boost=boost, fields=["stock"])
 
     def candidates(plan: Plan) -> Any:
-        return plan.candidates.few.tolist()  # type: ignore[union-attr]
+        return plan.candidates.few.tolist()
 
     before = plan(catalogue)
     changed = catalogue.with_rules(None, ["nothing"]).with_columns({"stock": [9, 1]})

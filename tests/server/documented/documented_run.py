@@ -3,12 +3,13 @@ computed rather than drawn at random."""
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run
+from posrec.runs.folder import Run
 
 ITEMS = {
     "SAN1-BLU-2": ("Trekking Sandal, blue, 42", "Sandals", 300),
@@ -34,6 +35,6 @@ def save_documented_run(folder: Path) -> Path:
         for row, category in enumerate(categories):
             model.embedding.weight[row, kinds.index(category)] += 2
     vocabulary = Vocabulary(list(ITEMS), {"title": titles, "category": categories})
-    run = Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks))
+    run = Run(folder, lambda: model, vocabulary, config, np.array(clicks))
     Recommender(run, "cpu").save(folder / "run", export=False)
     return folder / "run"

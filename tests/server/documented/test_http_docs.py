@@ -104,7 +104,7 @@ def test_a_request_is_answered_as_shown(
 @pytest.fixture
 def generator(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "docs" / "site")
-    import http_fields  # type: ignore[import-not-found]
+    import http_fields
 
     yield http_fields
     sys.modules.pop("http_fields")

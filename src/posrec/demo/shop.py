@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -192,6 +191,8 @@ def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
 
 def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path, Path]:
     """Write `clicks.csv`, as a shop's web server might log it, and `items.csv`."""
+    import polars as pl
+
     items, times = simulate(shop, sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")

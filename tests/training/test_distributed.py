@@ -82,6 +82,7 @@ def wait_for_a_checkpoint(run: Path, processes: list["subprocess.Popen[str]"]) -
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_two_processes_reach_the_accuracy_of_one(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:

@@ -114,7 +114,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Clean:
 
 
 @pytest.mark.parametrize("format", CASES)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(data=st.data(), size=st.sampled_from([32 << 20, 150]))
 def test_skipping_gives_what_the_good_lines_give(
     tmp_path: Path, clean: Clean, format: str, data: st.DataObject, size: int

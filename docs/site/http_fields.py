@@ -238,9 +238,9 @@ def limits(about: dict[str, Any]) -> str:
 def server_schemas() -> dict[str, Any]:
     from posrec.server.routes import Routes
     from posrec.server.service import Service
-    from posrec.server.settings import ServerSettings
+    from posrec.server.settings import ServeOptions
 
-    routes = Routes(Service(ServerSettings(("run",))))
+    routes = Routes(Service(ServeOptions(("run",))))
     schemas: dict[str, Any] = routes.document()["components"]["schemas"]
     return schemas
 

@@ -15,7 +15,7 @@ from starlette.types import Message
 
 from posrec.server.application import application
 from posrec.server.json_log import LOG, JsonFormatter
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 from tests.server.asking import Answer, Asker
 
 
@@ -71,7 +71,7 @@ class LogReader(logging.Handler):
 
 @contextmanager
 def in_process(*runs: Path, onnx: bool = False, **settings: Any) -> Iterator[InProcess]:
-    app = application(ServerSettings(tuple(map(str, runs)), onnx=onnx, **settings))
+    app = application(ServeOptions(tuple(map(str, runs)), onnx=onnx, **settings))
     switch_interval = sys.getswitchinterval()
     level = LOG.level
     with start_blocking_portal() as portal:

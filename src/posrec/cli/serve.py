@@ -197,7 +197,7 @@ def serve(
 
         from posrec.server.content.split import parse_shares
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings, chosen_key, parse_keep
+        from posrec.server.settings import ServeOptions, chosen_key, parse_keep
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
@@ -215,4 +215,4 @@ def serve(
         "keep_feedback": parse_keep(keep_feedback, feedback),
     }
     plain = msgspec.to_builtins(options, enc_hook=str)  # paths become text
-    run_server(msgspec.convert(plain, ServerSettings))
+    run_server(msgspec.convert(plain, ServeOptions))

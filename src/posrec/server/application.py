@@ -12,10 +12,10 @@ from posrec.server.http.operation import Tools
 from posrec.server.http.responses import routing_error
 from posrec.server.routes import Routes
 from posrec.server.service import Service
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 
 
-def application(settings: ServerSettings) -> Starlette:
+def application(settings: ServeOptions) -> Starlette:
     service = Service(settings)
     rules = AccessRules(settings)
     bodies = BodyReader(settings.max_body, settings.request_timeout)

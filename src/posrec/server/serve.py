@@ -35,7 +35,7 @@ from posrec.server.settings import (
     KEY_VARIABLE,
     SETTINGS_VARIABLE,
     STORE_VARIABLE,
-    ServerSettings,
+    ServeOptions,
 )
 
 START_METHOD = "spawn"  # a fork of a process with threads may hang
@@ -51,7 +51,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 POLARS_THREADS = "POLARS_MAX_THREADS"
 
 
-def serve(settings: ServerSettings) -> None:
+def serve(settings: ServeOptions) -> None:
     """Wrong options raise an InputError before anything is started."""
     check_certificate(settings)
     check_files(settings)
@@ -71,13 +71,13 @@ def serve(settings: ServerSettings) -> None:
         run_granian(settings, address, port)
 
 
-def url(settings: ServerSettings, address: str, port: int) -> str:
+def url(settings: ServeOptions, address: str, port: int) -> str:
     scheme = "http" if settings.tls_certificate is None else "https"
     host = f"[{address}]" if ":" in address else address
     return f"{scheme}://{host}:{port}"
 
 
-def run_granian(settings: ServerSettings, address: str, port: int) -> None:
+def run_granian(settings: ServeOptions, address: str, port: int) -> None:
     http1 = HTTP1Settings(
         header_read_timeout=1000 * KEEP_ALIVE, max_buffer_size=HEAD_BYTES
     )
@@ -107,7 +107,7 @@ def as_path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
 
 
-def check_certificate(settings: ServerSettings) -> None:
+def check_certificate(settings: ServeOptions) -> None:
     certificate = settings.tls_certificate
     key = settings.tls_key
     if (certificate is None) != (key is None):
@@ -123,7 +123,7 @@ def check_certificate(settings: ServerSettings) -> None:
         ) from None
 
 
-def check_files(settings: ServerSettings) -> None:
+def check_files(settings: ServeOptions) -> None:
     for run in settings.runs:
         require_folder(Path(run), RUN)
     settings.code.check()
@@ -142,7 +142,7 @@ def check_files(settings: ServerSettings) -> None:
             store.check()
 
 
-def set_environment(settings: ServerSettings) -> None:
+def set_environment(settings: ServeOptions) -> None:
     """Of the workers, who inherit it. Unlike a command line, only this user can read it."""
     os.environ.pop(KEY_VARIABLE, None)
     os.environ.pop(STORE_VARIABLE, None)

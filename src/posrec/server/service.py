@@ -37,7 +37,7 @@ from posrec.server.schemas import (
     RecommendRequest,
 )
 from posrec.server.session_store import SessionStore, StoreUnavailable, open_store
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 from posrec.server.work import (
     PIECE_WORK,
     QUICK_WORK,
@@ -59,7 +59,7 @@ class RankingTask(NamedTuple):
 
 
 class Service:
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServeOptions) -> None:
         self.settings = settings
         shared = Path(settings.shared) if settings.shared else None
         self.metrics = Metrics(shared, settings.names)

@@ -21,7 +21,7 @@ STORE_VARIABLE = "POSREC_SESSION_STORE"
 SETTINGS_VARIABLE = "POSREC_SERVER_SETTINGS"  # of the workers
 
 
-class ServerSettings(msgspec.Struct, frozen=True):
+class ServeOptions(msgspec.Struct, frozen=True):
     runs: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8000
@@ -52,9 +52,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
     def names(self) -> list[str]:
         """The runs' names in reports and metrics: their folders', numbered if two are the same.
 
-        >>> ServerSettings(("runs/a", "/srv/my run/")).names
+        >>> ServeOptions(("runs/a", "/srv/my run/")).names
         ['a', 'my_run']
-        >>> ServerSettings(("a/run", "b/run")).names
+        >>> ServeOptions(("a/run", "b/run")).names
         ['run.1', 'run.2']
         """
         folders = [Path(run).absolute().name for run in self.runs]

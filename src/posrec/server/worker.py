@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from starlette.applications import Starlette
 
-from posrec.server.settings import SETTINGS_VARIABLE, ServerSettings
+from posrec.server.settings import SETTINGS_VARIABLE, ServeOptions
 
 STARTS = "starts"  # a file of the shared folder: when each worker was started
 SOON = 60.0  # seconds
@@ -20,7 +20,7 @@ PAUSE = 6.0  # seconds
 def create_application() -> Starlette:
     """granian calls it before the worker listens."""
     sent = os.environ.pop(SETTINGS_VARIABLE)
-    settings = msgspec.json.decode(sent, type=ServerSettings)
+    settings = msgspec.json.decode(sent, type=ServeOptions)
     pause_after_a_death(Path(settings.shared), settings.workers)
     threading.Thread(target=stop_with_parent, daemon=True).start()
     from posrec.server.application import application  # loads ONNX Runtime or torch

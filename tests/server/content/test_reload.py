@@ -26,7 +26,7 @@ from posrec.server.content.reload import (
 )
 from posrec.server.metrics import Metrics
 from posrec.server.service import Service
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 from tests.helpers import items_of, slowly, update_checksums
 from tests.recommend.export.test_opening import USELESS
 from tests.server.asgi import in_process
@@ -42,7 +42,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def started(run: Path, folder: Path) -> RunReloader:
-    settings = ServerSettings((str(run),))
+    settings = ServeOptions((str(run),))
     metrics = Metrics(folder, ["run"])
     reloader = RunReloader(run, "run", settings, metrics, ShopFiles(settings))
     reloader.replace_current()
@@ -148,7 +148,7 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
 ) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 5)
     monkeypatch.setattr("posrec.recommend.rank.exact_search.CACHED", 0)
-    service = Service(ServerSettings((str(trained),), onnx=False, workers=workers))
+    service = Service(ServeOptions((str(trained),), onnx=False, workers=workers))
     (reloader,) = service.reloaders
     reloader.replace_current()
     assert reloader.current is not None

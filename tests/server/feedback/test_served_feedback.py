@@ -18,7 +18,7 @@ from posrec.server.feedback.writing import FeedbackFiles
 from posrec.server.routes import Routes
 from posrec.server.schemas import FeedbackRequest
 from posrec.server.service import Service
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 from tests.helpers import command, listed
 from tests.server.asgi import in_process
 from tests.server.asking import Answer, Asker
@@ -146,7 +146,7 @@ def test_many_rows_are_written_in_the_background(
         return len(items)
 
     monkeypatch.setattr(FeedbackFiles, "write", write)
-    handler = Routes(Service(ServerSettings(("run",), feedback=str(tmp_path)))).feedback
+    handler = Routes(Service(ServeOptions(("run",), feedback=str(tmp_path)))).feedback
     for number in (20, 1000):
         items: list[str | int] = [f"i{n}" for n in range(number)]
         request = FeedbackRequest(answer="a", event="shown", items=items)

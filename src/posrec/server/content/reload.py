@@ -32,7 +32,7 @@ from posrec.server.content.item_columns import read_columns
 from posrec.server.content.item_search import ItemSearch
 from posrec.server.json_log import log_error, log_event
 from posrec.server.metrics import Metrics, RunMetrics
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 
 POLL = 1.0  # seconds
 RETRY = 10.0  # seconds until an unchanged run that could not be loaded is tried again
@@ -81,7 +81,7 @@ class WatchedFile:
 
 
 class ShopFiles:
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServeOptions) -> None:
         self.allow = WatchedFile(settings.allow_file, read_ids)
         self.deny = WatchedFile(settings.deny_file, read_ids)
         self.items = WatchedFile(settings.items_file, read_columns)
@@ -130,7 +130,7 @@ class RunReloader:
         self,
         run: Path,
         name: str,
-        settings: ServerSettings,
+        settings: ServeOptions,
         metrics: Metrics,
         files: ShopFiles,
     ) -> None:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posrec.server.errors import Refused
 from posrec.server.http.responses import error_response
-from posrec.server.settings import ServerSettings
+from posrec.server.settings import ServeOptions
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
@@ -27,7 +27,7 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 
 class AccessRules:
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServeOptions) -> None:
         self.hosts = frozenset(settings.allow_host)
         self.key = None if settings.api_key is None else settings.api_key.encode()
         self.origins = origin_pattern(settings.allow_origin)

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile(
     "posrec",
     deadline=None,
-    max_examples=30,
+    max_examples=20,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -12,7 +12,7 @@ import posrec
 from posrec.data.prepare import reading
 from tests.data.prepare import test_shop_log
 from tests.data.prepare.test_engines import contents
-from tests.helpers import RecordingProgress, small_shop, write_lines
+from tests.helpers import RecordingProgress, slowly, small_shop, write_lines
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.process
@@ -46,7 +46,11 @@ def both(source: Any, folder: Path, **options: Any) -> list[dict[str, bytes]]:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"recipe": "paper", "fraction": "1/2", "target_events": "buy"}]
+    "options",
+    [
+        slowly({}),
+        {"recipe": "paper", "fraction": "1/2", "target_events": "buy"},
+    ],
 )
 def test_ray_gives_what_this_process_gives(
     tmp_path: Path, cluster: None, options: dict[str, Any]

@@ -514,7 +514,7 @@ def faults() -> str:
         sentences = re.split(r"(?<=\.) (?=[A-Z0-9`])", text)
         counted = part.get(COUNTED.get(name, "outcomes"), {})
         counts = [f"- {number:,} × {outcome}" for outcome, number in counted.items()]
-        lines += [f"- **`{name}`**", *indented(sentences), *indented(counts)]
+        lines += [f"- **`{name}`**:", *indented(sentences), *indented(counts)]
     return "\n".join(lines)
 
 

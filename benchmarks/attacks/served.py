@@ -17,9 +17,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.server.server_process import Server as Server
-from tests.server.server_process import children, until
-from tests.server.server_process import serving as serving
+from tests.server.server_process import (
+    Server as Server,
+    children,
+    serving as serving,
+    until,
+)
 
 from harness import measured, posrec
 

@@ -11,34 +11,39 @@ from posrec.device import share_cores
 from posrec.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from posrec.config import Range as Range
-    from posrec.config import setting as setting
-    from posrec.data.dataset import PreparedDataset as PreparedDataset
-    from posrec.data.dataset import SessionDataset as SessionDataset
-    from posrec.data.dataset import collate as collate
-    from posrec.data.dataset import load as load
+    from posrec.config import Range as Range, setting as setting
+    from posrec.data.dataset import (
+        PreparedDataset as PreparedDataset,
+        SessionDataset as SessionDataset,
+        collate as collate,
+        load as load,
+    )
     from posrec.data.prepare.pipeline import prepare as prepare
     from posrec.data.vocabulary import Vocabulary as Vocabulary
     from posrec.encodings.awareness import analyse as analyse
-    from posrec.encodings.schemes import attention_bias as attention_bias
-    from posrec.encodings.schemes import make_encoding as make_encoding
+    from posrec.encodings.schemes import (
+        attention_bias as attention_bias,
+        make_encoding as make_encoding,
+    )
     from posrec.errors import InputError as InputError
     from posrec.experiments.compare import compare as compare
     from posrec.experiments.tune import tune as tune
     from posrec.fitting.evaluate_run import evaluate as evaluate
-    from posrec.fitting.fit import fit as fit
-    from posrec.fitting.fit import fit_run as fit_run
-    from posrec.models.base import CountingModel as CountingModel
-    from posrec.models.base import SessionModel as SessionModel
+    from posrec.fitting.fit import fit as fit, fit_run as fit_run
+    from posrec.models.base import (
+        CountingModel as CountingModel,
+        SessionModel as SessionModel,
+    )
     from posrec.models.registry import ModelSpec as ModelSpec
     from posrec.nn.batch import SessionBatch as SessionBatch
     from posrec.nn.items.item_table import ItemTable as ItemTable
-    from posrec.progress import Progress as Progress
-    from posrec.progress import SilentProgress as SilentProgress
+    from posrec.progress import Progress as Progress, SilentProgress as SilentProgress
     from posrec.recommend.rank.encoder import OnnxModel as OnnxModel
     from posrec.recommend.recommender import Recommender as Recommender
-    from posrec.recommend.results import Explanation as Explanation
-    from posrec.recommend.results import Recommendation as Recommendation
+    from posrec.recommend.results import (
+        Explanation as Explanation,
+        Recommendation as Recommendation,
+    )
     from posrec.runs.run import load_run as load_run
 
 share_cores()  # before anything here loads torch

@@ -4,8 +4,7 @@ from outside."""
 import re
 from typing import Any
 
-from posrec.models.registry import MODELS as REGISTERED
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import MODELS as REGISTERED, ModelSpec
 from tests.helpers import ROOT
 
 

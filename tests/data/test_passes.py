@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over

@@ -3,8 +3,7 @@ are."""
 
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from torch import Tensor
 
 from posrec.encodings.awareness import EncodingTable, analyse, collision

@@ -5,8 +5,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.helpers import ROOT, module_at
 from torchmetrics.functional.retrieval import (
     retrieval_normalized_dcg,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers import ROOT, RecordingProgress, command, listed, refused
 
 from posrec.data.dataset import PreparedDataset

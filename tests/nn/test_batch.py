@@ -3,8 +3,7 @@ it."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.nn.batch import SessionBatch

@@ -4,8 +4,7 @@ from collections import defaultdict
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from posrec.nn.items.coclicks import CoClickGraph, co_clicks

@@ -1,8 +1,7 @@
 """The k nearest against sorting, and lists of different lengths against plain ones."""
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.nn.counting import first_in_list, nearest, offsets_of, spread
 

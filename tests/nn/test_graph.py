@@ -6,8 +6,7 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SHORT_SESSION, SessionGraph

@@ -1,8 +1,7 @@
 """Packing: rows and slots hold the same values, and gradients reach the filled slots only."""
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.nn.packing import pack
 

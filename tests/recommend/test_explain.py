@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.cli.explanations import clicks_table, parts_table, recommendations_table
 from posrec.data.vocabulary import Vocabulary

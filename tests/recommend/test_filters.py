@@ -4,8 +4,7 @@ columns."""
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.errors import InputError
 from posrec.recommend.filters import FilterColumns

@@ -6,8 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 from torch.nn import functional
 

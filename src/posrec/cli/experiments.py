@@ -59,8 +59,11 @@ def encodings(
     """
     from posrec.cli.encoding_tables import encodings_table, statements_table
     from posrec.encodings.theory import statements
-    from posrec.experiments.encodings import as_json as row_as_json
-    from posrec.experiments.encodings import examine, load_trained_encoding
+    from posrec.experiments.encodings import (
+        as_json as row_as_json,
+        examine,
+        load_trained_encoding,
+    )
 
     if plot is not None and plot.exists() and not plot.is_dir():
         raise InputError(f"--plot {plot} is a file; name a folder")

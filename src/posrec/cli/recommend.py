@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from posrec.cli.options import (
     LOCAL,
@@ -84,30 +84,25 @@ CONDITION = re.compile(
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
 
 
-def answer_rules(
-    exclude: Any,
-    exclude_seen: bool,
-    filter: list[str] | None,
-    pin: list[str] | None,
-    boost: list[str] | None,
-    diversify: str | None,
-    explore: float | None,
-    fields: str | None,
-) -> "AnswerRules":
-    """The options of `Recommender.recommend`, without those that are files of ids."""
+def answer_rules(options: dict[str, Any]) -> "AnswerRules":
+    """The options of `Recommender.recommend`, from those of the command."""
+    fields = options["fields"]
     return {
-        "exclude": exclude,
-        "exclude_seen": exclude_seen,
-        "filter": parse_filters(filter or []),
-        "pin": pin,
-        "boost": parse_boosts(boost or []),
-        "diversify": parse_diversify(diversify),
-        "explore": explore,
+        "exclude": options["exclude"],
+        "exclude_seen": options["exclude_seen"],
+        "filter": parse_filters(options["filter"] or []),
+        "pin": options["pin"],
+        "boost": parse_boosts(options["boost"] or []),
+        "diversify": parse_diversify(options["diversify"]),
+        "explore": options["explore"],
         "fields": None if fields is None else fields.split(","),
+        "allow": listed_ids(options["allow"], options["run"]),
+        "deny": listed_ids(options["deny"], options["run"]),
     }
 
 
 def recommend(
+    context: Context,
     run: RunFolder,
     item: list[str] | None = Argument(
         None, help="The session: item ids, the oldest first; none for popular items."
@@ -141,11 +136,7 @@ def recommend(
     posrec recommend runs/first sku-1 --filter category=Tents --filter 'price<200' --fields price
     posrec recommend runs/first sku-1 --exclude current --diversify brand:2 --explore 0.05
     """
-    rules = answer_rules(
-        exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
-    )
-    rules["allow"] = listed_ids(allow, run)
-    rules["deny"] = listed_ids(deny, run)
+    rules = answer_rules(context.params)
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
     from posrec.recommend.export.opening import missing_export, open_recommender
@@ -181,6 +172,7 @@ def recommend(
 
 
 def score(
+    context: Context,
     run: RunFolder,
     source: Path = Argument(
         ..., metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet."
@@ -213,11 +205,7 @@ def score(
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     posrec score runs/first sessions.parquet answers.parquet --engine ray
     """
-    rules = answer_rules(
-        exclude, exclude_seen, filter, pin, boost, diversify, explore, fields
-    )
-    rules["allow"] = listed_ids(allow, run)
-    rules["deny"] = listed_ids(deny, run)
+    rules = answer_rules(context.params)
     from posrec.io.executor import executor_of
     from posrec.recommend.files.score import score_file
     from posrec.recommend.recommender import Recommender

@@ -131,10 +131,9 @@ def serve(
     workers: int = Option(
         1, help="The number of processes that share the port.", min=1, max=256
     ),
-    api_key_file: Path | None = Option(
-        None,
+    api_key_file: Path | None = optional(
+        "Refuse requests without the key in this file (or in POSREC_API_KEY).",
         envvar="POSREC_API_KEY_FILE",
-        help="Refuse requests without the key in this file (or in POSREC_API_KEY).",
     ),
     tls_certificate: Path | None = optional(
         "Speak HTTPS with this certificate chain (PEM)."
@@ -149,7 +148,7 @@ def serve(
     ),
     max_body: int = Option(2 << 20, help="Refuse larger requests, in bytes.", min=1024),
     request_timeout: float = Option(
-        10.0, help="Seconds to send a request or to read an answer.", min=0.1
+        10.0, help="Seconds in which a client must send the body.", min=0.1
     ),
     queue: int = Option(
         128,

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES, read_array, read_optional
-from posrec.data.vocabulary import FILE as VOCABULARY_FILE
-from posrec.data.vocabulary import Vocabulary
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE, Vocabulary
 from posrec.errors import InputError, plural
 from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch

@@ -17,8 +17,8 @@ from posrec.evaluation.metrics import (
     mean_popularity,
     rank_metrics,
     ranks_of,
+    top as top_items,
 )
-from posrec.evaluation.metrics import top as top_items
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
 from posrec.nn.packing import pack

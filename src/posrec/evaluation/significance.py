@@ -34,10 +34,6 @@ class Comparison:
     p: float
     error: float  # standard error, over sessions
 
-    @property
-    def significant(self) -> bool:
-        return self.p < LEVEL
-
 
 def session_of_samples(samples: "SessionDataset") -> "Tensor":
     import torch

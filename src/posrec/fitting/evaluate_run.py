@@ -8,8 +8,7 @@ import torch
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError
-from posrec.evaluation.evaluate import Evaluation
-from posrec.evaluation.evaluate import evaluate as rank_all
+from posrec.evaluation.evaluate import Evaluation, evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
 from posrec.io import FolderReader

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from posrec.data.vocabulary import FILE as VOCABULARY_FILE
-from posrec.data.vocabulary import Vocabulary
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE, Vocabulary
 from posrec.errors import InputError
 from posrec.io import (
     CHECKSUMS,

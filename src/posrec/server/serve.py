@@ -14,6 +14,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from posrec.device import THREADS
-from posrec.errors import InputError
+from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import ListedIds
 from posrec.server.content.item_columns import read_columns
@@ -53,6 +54,10 @@ POLARS_THREADS = "POLARS_MAX_THREADS"
 
 def serve(settings: ServeOptions) -> None:
     """Wrong options raise an InputError before anything is started."""
+    if (
+        find_spec("prometheus_client") is None
+    ):  # workers import it, with their environment
+        raise not_installed("serving", "serve")
     check_certificate(settings)
     check_files(settings)
     with take_port(settings.host, settings.port) as bound, shared_folder() as shared:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, not_installed
 from posrec.server.errors import Refused
 
 Result = TypeVar("Result")
@@ -115,9 +115,11 @@ def delete_sessions(address: str, sessions: Iterable[str]) -> int:
 
 class RedisSessions:
     def __init__(self, address: str, on_error: OnError) -> None:
-        import redis
-        import redis.asyncio
-
+        try:
+            import redis
+            import redis.asyncio
+        except ImportError:
+            raise not_installed("--session-store", "serve") from None
         # The RuntimeError is uvloop's for writing to a lost connection.
         errors = (redis.RedisError, OSError, UnicodeDecodeError, RuntimeError)
         self.failing = partial(failing, on_error, errors)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.recommend.rank import exact_search
 from posrec.recommend.rank.exact_search import CACHED, ExactSearch, is_signed

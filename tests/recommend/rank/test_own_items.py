@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.recommend.rank.best_items import Best
@@ -19,8 +18,7 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from tests.fixtures import run_of
 from tests.helpers import assert_alike, items_of
-from tests.nn.test_own_items import ITEMS as SMALL
-from tests.nn.test_own_items import Session, mixture, mixtures
+from tests.nn.test_own_items import ITEMS as SMALL, Session, mixture, mixtures
 
 pytest.importorskip("onnxruntime")
 

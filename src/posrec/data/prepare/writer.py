@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.data.arrays import ALL_ARRAYS, fingerprint
-from posrec.data.vocabulary import FILE as VOCABULARY_FILE
-from posrec.data.vocabulary import Vocabulary
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE, Vocabulary
 from posrec.io import DATASET, whole_folder, write_checksums, write_json, write_text
 
 VALIDATION_SHARE = 0.1

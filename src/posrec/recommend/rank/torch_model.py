@@ -24,8 +24,14 @@ def as_floats(tensor: Tensor) -> Floats:
 
 
 def as_arrays(own_items: OwnItems) -> OwnItemArrays:
-    items, *others = vars(own_items).values()  # both classes have the same fields
-    return OwnItemArrays(items.cpu().numpy(), *map(as_floats, others))
+    assert own_items.products is not None
+    return OwnItemArrays(
+        own_items.items.cpu().numpy(),
+        as_floats(own_items.products),
+        as_floats(own_items.raised),
+        as_floats(own_items.repeat),
+        as_floats(own_items.explore),
+    )
 
 
 @torch.inference_mode()
@@ -70,9 +76,11 @@ class ScoresRanker(Ranker):
         masks = [query.candidates.mask for query in queries]
         if any(mask is not None for mask in masks):
             every = np.ones(self.items, np.bool_)
-            allowed = np.stack([every if mask is None else mask for mask in masks])
-            is_left_out = torch.from_numpy(~allowed).to(self.device)
-            scores = scores.masked_fill(is_left_out, -torch.inf)
+            of_rows = [every if mask is None else mask for mask in masks]
+            # All sessions of a file have the same mask, which is then not copied for each.
+            is_same = all(mask is of_rows[0] for mask in of_rows)
+            allowed = torch.from_numpy(of_rows[0] if is_same else np.stack(of_rows))
+            scores = scores.masked_fill(~allowed.to(self.device), -torch.inf)
         left_out = [
             (row, item) for row, query in enumerate(queries) for item in query.left_out
         ]

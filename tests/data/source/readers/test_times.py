@@ -5,8 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.data.source.readers.times import TimeReader, guess_unit
 from posrec.progress import SilentProgress

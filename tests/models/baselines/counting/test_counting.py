@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.data.dataset import SessionDataset
 from posrec.errors import InputError
@@ -17,8 +16,7 @@ from posrec.models.baselines.counting import neighbours
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.runs.run import load_run
-from tests.helpers import chain_shop, update_checksums
-from tests.helpers import fitted as fit
+from tests.helpers import chain_shop, fitted as fit, update_checksums
 from tests.models.baselines.counting.small_logs import (
     ITEMS,
     fitted,

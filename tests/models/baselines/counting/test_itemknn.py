@@ -5,8 +5,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from posrec.models.baselines.counting import itemknn
 from posrec.models.baselines.counting.itemknn import ItemKNN, ItemKNNConfig

@@ -3,8 +3,7 @@
 from math import exp, sqrt
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from posrec.models.baselines.counting.stan import STAN, STANConfig
 from tests.models.baselines.counting.small_logs import (

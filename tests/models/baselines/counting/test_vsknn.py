@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from posrec.config import split_settings
 from posrec.models.baselines.counting.vsknn import VSKNN, WEIGHTS, VSKNNConfig

@@ -22,7 +22,10 @@ from posrec.io import WEIGHTS
 from posrec.io.executor import Cluster, ray_cluster
 from posrec.models.base import CountingModel, Model
 from posrec.nn.batch import SessionBatch
+from posrec.recommend.rank.best_items import Columns
+from posrec.recommend.rank.encoder import Encoded
 from posrec.recommend.rank.faiss_search import IndexSettings
+from posrec.recommend.rank.torch_model import AllScores, TorchEncoder, as_floats
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
@@ -64,6 +67,20 @@ def run_of(model: Model, ids: list[str], name: str, folder: Path = Path("run")) 
     config = {"model": name, "items": model.items}
     clicks = np.ones(model.items, np.int64)
     return Run(folder, lambda: model, Vocabulary(ids), config, clicks)
+
+
+class ScoresOfModel(TorchEncoder):
+    """As session vectors the scores of all items, own items included."""
+
+    def encode(self, items: Columns, lengths: Columns) -> Encoded:
+        batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
+        with torch.inference_mode():
+            return as_floats(self.model.scores(batch)), None
+
+
+def by_all_scores(run: Run) -> Recommender:
+    """What the search is compared with."""
+    return Recommender(run, "cpu", ScoresOfModel(run.model), AllScores())
 
 
 @pytest.fixture

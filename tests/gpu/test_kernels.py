@@ -89,17 +89,16 @@ def split(rows: Tensor) -> tuple[Tensor, Tensor]:
     return rows[:, :d], rows[:, d:]
 
 
-@pytest.mark.parametrize("askers", [1, 2])
 @pytest.mark.parametrize(
     ("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)]
 )
 def test_causal_attention_by_distance(
-    d: int, heads: int, longest: int, askers: int, monkeypatch: pytest.MonkeyPatch
+    d: int, heads: int, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A causal layer by the kernel and without it: values and all gradients, with unused rows and
     empty sessions."""
     from posrec.models import session_reader
-    from posrec.models.seen_clicks import every_click
+    from posrec.models.clicks import PackedClicks
     from posrec.nn.packing import pack_many
 
     torch.set_float32_matmul_precision("highest")
@@ -109,10 +108,10 @@ def test_causal_attention_by_distance(
     rows = 40 * longest
     filled = torch.arange(longest, device="cuda") < lengths[:, None]
     (packing,) = pack_many(filled, rows, 40)
-    clicks = every_click(packing)
+    clicks = PackedClicks(torch.randint(1, 6, (rows,), device="cuda"), packing, 5)
     layer = session_reader.CausalLayer(d, heads, 4 * d).cuda()
     torch.nn.init.normal_(layer.same_item)
-    x = torch.randn(rows, askers, d, device="cuda")
+    x = torch.randn(rows, 2, d, device="cuda")
     y = torch.randn(rows, d, device="cuda")
     backward = torch.randn(longest, d, device="cuda")
     bias = torch.randn(heads, longest, device="cuda")
@@ -124,14 +123,13 @@ def test_causal_attention_by_distance(
         *layer.queries_keys_values.parameters(),
         *layer.out.parameters(),
     ]
-    same = (torch.rand(rows, askers, longest, device="cuda") < 0.2).float()
     used = packing.used[:, None, None]
-    factor = torch.randn(rows, askers, d, device="cuda") * used
+    factor = torch.randn(rows, 2, d, device="cuda") * used
     outcomes = []
     for has_kernel in (True, False):
         if not has_kernel:
             monkeypatch.setattr(session_reader, "has_kernel", lambda *_: False)
-        result = layer(x, same, layer.project(y, backward, bias), clicks) * used
+        result = layer(x, layer.project(y, backward, bias), clicks) * used
         loss = (result * factor).sum()
         grads = torch.autograd.grad(loss, [*inputs, *weights])
         outcomes.append([result.detach(), *grads])

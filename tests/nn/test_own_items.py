@@ -29,7 +29,6 @@ def mixture(
     # The last slot is empty; its values must not matter.
     own = OwnItems(
         torch.tensor([[*session, 0]]),
-        row(*(z[item] for item in session), 77.0),
         row(*(delta for delta, _ in session.values()), 9.0),
         row(*(math.log(g_repeat * r / total) for _, r in session.values()), 5.0),
         row(math.log(1 - g_repeat))[0],
@@ -70,7 +69,7 @@ def test_every_way_gives_the_chances_of_the_definition(
     z = row(*products)
     of_all = own.log_chances_of_all(z).exp()[0]
     assert of_all.tolist() == pytest.approx(chances, rel=1e-6)
-    log_normaliser = own.log_normaliser(z.logsumexp(1))
+    log_normaliser = own.log_normaliser(z)
     for item in range(1, ITEMS + 1):
         delta = session.get(item, OUTSIDE)[0]
         log_explored = z[:, item - 1] + delta - log_normaliser
@@ -80,6 +79,6 @@ def test_every_way_gives_the_chances_of_the_definition(
 
 def test_a_session_without_known_items_explores() -> None:
     empty = torch.zeros(1, 2)
-    own = OwnItems(empty.long(), empty, empty, empty - 1e4, torch.zeros(1))
+    own = OwnItems(empty.long(), empty, empty - 1e4, torch.zeros(1))
     chances = own.log_chances_of_all(torch.zeros(1, 4)).exp()
     assert torch.allclose(chances, torch.full((1, 4), 0.25))

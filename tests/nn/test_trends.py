@@ -43,11 +43,11 @@ def test_a_trend_is_a_sum_over_the_clicks_before_its_period(
 
 def test_products_of_the_columns_are_the_trend() -> None:
     trends = trends_of([1, 2, 2, 3] * 20)
-    like = torch.zeros(3, 5)
+    nothing = torch.zeros(3, 0)
     when = torch.tensor([0.0, 0.5, 0.999], dtype=torch.double)
-    in_training = trends.of_sessions(like, when) @ trends.of_items(when).T
+    in_training = trends.with_moments(nothing, when) @ trends.of_items(when).T
     assert torch.allclose(in_training, trends.by_period()[:, [0, 7, 14]].T)
-    later = trends.of_sessions(like, None) @ trends.of_items(None).T
+    later = trends.with_moments(nothing, None) @ trends.of_items(None).T
     latest = trends.by_period()[:, COLUMNS - 1]
     assert torch.allclose(later, latest.expand(3, -1), atol=1e-5)
 
@@ -60,7 +60,7 @@ def test_a_sample_is_scored_without_its_target_and_what_follows() -> None:
         when = torch.tensor([target / len(clicks)], dtype=torch.double)
         changed = clicks[:target] + [4] * (len(clicks) - target)
         scores = [
-            trends.of_sessions(torch.zeros(1, 1), when) @ trends.of_items(when).T
+            trends.with_moments(torch.zeros(1, 0), when) @ trends.of_items(when).T
             for trends in (trends_of(clicks), trends_of(changed))
         ]
         assert torch.equal(*scores)

@@ -15,12 +15,12 @@ from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.recommend import plan
-from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, build
 from posrec.recommend.rank.similarity import marginal_relevance
 from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
+from tests.fixtures import by_all_scores
 from tests.helpers import assert_alike, items_of
 from tests.recommend.test_recommender import scored
 
@@ -201,8 +201,8 @@ def test_every_way_of_ranking_finds_the_same_items(
     model: str, rules: dict[str, Any]
 ) -> None:
     run = run_of(model)
-    by_scores = Recommender(run, "cpu")
-    by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    by_scores = by_all_scores(run)
+    by_search = Recommender(run, "cpu")
     expected = by_scores.recommend(SESSIONS, **rules)
     assert all(len(answer) == rules.get("k", 20) for answer in expected)
     # posrec-plus: the sum over all items is taken from rounded products, of vectors with only 8
@@ -311,7 +311,7 @@ NEW = [f"i{n}" for n in range(5)]  # the n-th item was clicked n times
 @pytest.fixture(scope="module")
 def explorer() -> Recommender:
     run = run_of("posrec")
-    return Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    return Recommender(run, "cpu")
 
 
 def explored(answer: Any) -> list[str]:

@@ -20,14 +20,12 @@ from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.recommend.export.opening import try_out
 from posrec.recommend.rank import ranker
-from posrec.recommend.rank.exact_search import ExactSearch
-from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
-from tests.fixtures import QUICK, run_of
+from tests.fixtures import QUICK, by_all_scores, run_of
 from tests.helpers import items_of, listed, raw
 
 
@@ -99,7 +97,7 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
     drawn = [draw.choices("abcdefx", k=draw.randrange(1, 5)) for _ in range(23)]
     together = shop.recommend(drawn, k=3)
     monkeypatch.setattr(ranker, "SCORES_IN_MEMORY", scores)
-    monkeypatch.setattr(ranker, "SESSIONS_IN_MEMORY", sessions)
+    monkeypatch.setattr(ranker, "SESSIONS_AT_ONCE", sessions)
     sizes = []
     rank_known = shop.ranker.rank_known
 
@@ -214,8 +212,8 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(
     trained: Path,
 ) -> None:
     run = load_run(trained)
-    by_scores = Recommender(run, "cpu")
-    by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    by_scores = by_all_scores(run)
+    by_search = Recommender(run, "cpu")
     requests: list[tuple[list[str], int, Any]] = [
         (["i1", "i2"], 3, {}),
         (["x"], 2, {"deny": ["i5"]}),

@@ -85,14 +85,13 @@ def assert_alike(
     torch.testing.assert_close(gradients, of_expected, **near)
 
 
-def own_items(sessions: Tensor, table: Tensor) -> OwnItems:
+def own_items() -> OwnItems:
     """Own items with random deltas and chances of a repeat."""
     random = torch.Generator().manual_seed(4)
     drawn = torch.randn(OWN.shape, generator=random, dtype=torch.float64)
     raised = (3 * drawn).requires_grad_()
-    products = (sessions[:, None] * table[(OWN - 1).clamp(min=0)]).sum(2)
     repeat = torch.zeros_like(raised) - 3
-    return OwnItems(OWN, products, raised, repeat, torch.zeros(len(OWN)))
+    return OwnItems(OWN, raised, repeat, torch.zeros(len(OWN)))
 
 
 @ways
@@ -100,7 +99,7 @@ def own_items(sessions: Tensor, table: Tensor) -> OwnItems:
 def test_own_items_are_raised_before_the_sum(on_cpu: bool, chunk: int | None) -> None:
     """Value and all gradients, against scores that are raised one by one."""
     sessions, table = vectors()
-    own = own_items(sessions, table)
+    own = own_items()
     # [B, R, n + 1] without the column of number 0, which is no item
     columns = functional.one_hot(OWN, ITEMS + 1)[:, :, 1:]
     scores = sessions @ table.T + (own.raised[:, :, None] * columns).sum(1)
@@ -115,13 +114,11 @@ def test_own_items_are_raised_before_the_sum(on_cpu: bool, chunk: int | None) ->
 def test_a_lowered_item_that_dominates_the_sum_leaves_the_others_their_chances() -> (
     None
 ):
-    """Its product is wrong by what reduced precision rounds away; computed from Z, S would then be
-    far off."""
+    """Computed from Z, S would be far off by what is rounded away."""
     sessions = torch.tensor([[1.0]])
     table = torch.tensor([[13.0], [1.0], [0.0]])
     own = OwnItems(
         torch.tensor([[1]]),
-        torch.tensor([[13.01]]),  # the wrong product
         torch.tensor([[-10.0]]),
         torch.tensor([[-50.0]]),
         torch.zeros(1),
@@ -154,7 +151,7 @@ def test_a_drawn_target_is_not_a_negative() -> None:
 def test_a_sampled_softmax_holds_the_own_items_as_they_are() -> None:
     """If every other item is drawn very often, it is the full one."""
     sessions, table = vectors()
-    own = own_items(sessions, table)
+    own = own_items()
     full = softmax_loss(ITEMS)(sessions, table, TARGETS, own)
     loss = sampled_softmax(torch.arange(1, ITEMS + 1), negatives=100_000)
     sampled = loss(sessions, table, TARGETS, own).double()

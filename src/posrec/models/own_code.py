@@ -22,10 +22,10 @@ from posrec.errors import InputError
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The names of the code that a run needs, as the options --model and --encoding give them."""
+    """The code that a run needs, or its names, as the options --model and --encoding give them."""
 
-    model: str | None = None
-    encoding: str | None = None
+    model: Any = None
+    encoding: Any = None
 
     def check(self) -> "OwnCode":
         """Raise an InputError if a name can't be right, without running any code; returns the

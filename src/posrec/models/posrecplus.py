@@ -5,7 +5,7 @@ Shapes: T clicks of B sessions, Q clicks at which vectors are asked for, W dista
 d dimensions, n items."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +14,20 @@ from torch.nn import functional
 from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import learned_table, look_up
 from posrec.models.base import BatchVectors, SessionModel
+from posrec.models.clicks import Clicks, PackedClicks, PaddedClicks
 from posrec.models.posrec import INTENTIONS
-from posrec.models.seen_clicks import every_click, last_clicks, returns
-from posrec.models.session_reader import MOST_CLICKS, Clicks, SessionReader, Terms
+from posrec.models.session_reader import MOST_CLICKS, SessionReader, Terms
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.attribute_vectors import AttributeTable, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
 from posrec.nn.items.item_table import ItemTable, look_up_and_table, padded_rows
 from posrec.nn.items.own_items import LOG_OF_NO_CHANCE, REPEAT, OwnItems
-from posrec.nn.items.trends import Trends
+from posrec.nn.items.trends import COLUMNS, Trends
 from posrec.nn.layers.transformer import Dropout
-from posrec.nn.packing import pack, unpacked
+from posrec.nn.packing import pack
 
 MOST_RAISED = 10.0  # the largest |delta| of the session's own items
+SHORTEST = 1e-12  # the length of a vector by which one can divide
 
 
 @dataclass(frozen=True)
@@ -123,48 +124,46 @@ class RepeatPart(nn.Module):
         )
 
     def forward(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> OwnItems:
-        """x and H [T, d] of every click, h [Q, d] of the clicks that are asked for."""
-        asked = clicks.asked
-        returned = clicks.returned
+        """x and H [..., d] of every click, h [Q, d] of the clicks that are asked for."""
         rho, delta = self.two_numbers(self.units(clicks, x, hidden, h))  # [Q, W] each
-        is_latest = returned.latest_of_items(asked)
-        items = torch.where(is_latest, asked.at_seen(clicks.numbers), 0)
-        rho = torch.where(items > 0, rho, LOG_OF_NO_CHANCE)
-        counts = torch.stack([asked.position + 1, is_latest.sum(1)], 1)
-        counts = counts.to(h.dtype).log1p() / 3
-        again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
+        has_item = clicks.latest > 0
+        rho = rho.masked_fill(~has_item, LOG_OF_NO_CHANCE)
+        items = has_item.sum(1, keepdim=True)
+        counts = torch.cat([clicks.length, items], 1).to(h.dtype).log1p() / 3
         strength = rho.logsumexp(1, keepdim=True)
-        features = [h, counts, again, strength.clamp(min=-20) / 5]
+        features = [
+            h,
+            counts,
+            clicks.is_return.to(h.dtype),
+            strength.clamp(min=-20) / 5,
+        ]
         logits = self.gate(torch.cat(features, 1))  # [Q, 2]
         # Without an item to repeat, the gate is closed.
-        closed = torch.where((items > 0).any(1), 0.0, LOG_OF_NO_CHANCE)
-        gate = torch.stack([logits[:, 0] + closed, logits[:, 1]], 1).log_softmax(1)
+        closed = logits.new_tensor([LOG_OF_NO_CHANCE, 0.0])
+        gate = torch.where(items > 0, logits, closed).log_softmax(1)
         repeat = gate[:, :1] + rho - strength
         delta = delta.clamp(-MOST_RAISED, MOST_RAISED)
-        return OwnItems(items, None, delta, repeat, gate[:, 1])
+        return OwnItems(clicks.latest, delta, repeat, gate[:, 1])
 
     def units(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
         """u [Q, W, width]."""
-        first = clicks.every.position - clicks.returned.since
         of_click = (
             self.of_item(x)
             + self.of_state(hidden)
-            + look_up(self.forward_position, first)
+            + look_up(self.forward_position, clicks.first_time)
+            + look_up(self.clicks, clicks.times)
         )
-        of_click = of_click + look_up(self.clicks, clicks.returned.clicks)
-        distance = torch.arange(clicks.asked.seen_rows.shape[1], device=x.device)
-        of_distance = look_up(self.backward_position, distance)
-        of_seen = clicks.asked.at_seen(of_click)
-        units: Tensor = of_seen + self.of_session(h)[:, None] + of_distance
-        return units.relu()
+        of_distance = look_up(self.backward_position, clicks.distance)
+        units: Tensor = clicks.seen(of_click) + self.of_session(h)[:, None]
+        return (units + of_distance).relu()
 
     def two_numbers(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so
         that it is not stored and read again."""
-        if not u.is_cuda:
-            first, second = self.out(u).unbind(2)
-            return first, second
-        first, second = ((u * weight).sum(2) for weight in self.out.weight)
+        if u.is_cuda:
+            first, second = ((u * weight).sum(2) for weight in self.out.weight)
+        else:
+            first, second = (u @ weight for weight in self.out.weight)
         return first + self.out.bias[0], second + self.out.bias[1]
 
 
@@ -268,6 +267,15 @@ class PosRecPlus(SessionModel):
         """The vectors whose product is the score: of length one, so that it is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.config.cosine else vectors
 
+    def scaled(self, term: Tensor, h: Tensor) -> Tensor:
+        """A term of h, or h, scaled so that products with `scored` item vectors are cosines times
+        the scale; [Q, d]."""
+        if not self.config.cosine:
+            return term
+        length = h.norm(dim=-1, keepdim=True).clamp(min=SHORTEST)
+        scaled: Tensor = term * self.config.scale / length
+        return scaled
+
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         sessions, table, _ = self.batch_vectors(batch)
         return sessions, table
@@ -291,64 +299,46 @@ class PosRecPlus(SessionModel):
         sessions."""
         clicks = self.clicks_of(batch)
         smoothed = self.smoothed(self.training)
-        x, table = look_up_and_table(smoothed, clicks.numbers, self.items)
+        x, table = look_up_and_table(smoothed, clicks.items, self.items)
         hidden, terms = self.reader(self.item_dropout(x), clicks)
         h = sum_of(terms)
-        sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
+        sessions = self.scaled(h, h)
         if self.trends is not None:
-            sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
+            sessions = self.trends.with_moments(sessions, batch.when)
         if self.repeat is None:
             return BatchVectors(sessions, table)
         dropped = (self.repeat_dropout(vectors) for vectors in (x, hidden, h))
-        own_items = self.repeat(clicks, *dropped)
-        if not batch.every_click:
-            rows = (clicks.numbers - 1).clamp(min=0)
-            vectors = self.with_trend(self.scored(x), batch.when, rows)  # [T, d]
-            vectors = clicks.asked.at_seen(vectors)  # [Q, W, d]
-            products = (sessions[:, None] * vectors).sum(2)
-            own_items = replace(own_items, products=products)
-        return BatchVectors(sessions, table, own_items)
+        return BatchVectors(sessions, table, self.repeat(clicks, *dropped))
 
     def clicks_of(self, batch: SessionBatch) -> Clicks:
-        packing = batch.packing
-        if packing is None and batch.longest is not None:
-            packing = unpacked(batch.mask)
-        elif packing is None:
-            packing = pack(batch.mask, batch.capacity)
-        every = every_click(packing)
-        numbers = packing.to_rows(batch.items)
-        numbers = torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)
-        asked = every if batch.every_click else last_clicks(packing, batch.lengths)
-        return Clicks(every, asked, returns(numbers, every), numbers)
+        if not batch.every_click:
+            return PaddedClicks(batch.items, batch.lengths, self.items)
+        packing = batch.packing or pack(batch.mask, batch.capacity)
+        return PackedClicks(packing.to_rows(batch.items), packing, self.items)
 
     def input_vectors(self, clicks: Clicks) -> Tensor:
-        """x [T, d]."""
-        return look_up_and_table(self.smoothed(), clicks.numbers, self.items)[0]
+        """x of every click."""
+        return look_up_and_table(self.smoothed(), clicks.items, self.items)[0]
 
-    def with_trend(
-        self, vectors: Tensor, when: Tensor | None = None, rows: Tensor | None = None
-    ) -> Tensor:
-        """Vectors of all items, or of `rows` of the table, with the columns of the trend."""
+    def with_trend(self, vectors: Tensor, when: Tensor | None = None) -> Tensor:
+        """The vectors of all items with the columns of the trend."""
         if self.trends is None:
             return vectors
-        return torch.cat([vectors, self.trends.of_items(when, rows)], 1)
+        return torch.cat([vectors, self.trends.of_items(when)], 1)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         clicks = self.clicks_of(batch)
         _, terms = self.reader(self.input_vectors(clicks), clicks)
-        length = sum_of(terms).norm(dim=-1, keepdim=True)
-        scale = torch.ones_like(length)
-        if self.config.cosine:
-            scale = self.config.scale / length
-        scaled = [term * scale for term in terms]
+        h = sum_of(terms)
+        scaled = [self.scaled(term, h) for term in terms]
         parts = dict(zip(INTENTIONS, scaled, strict=True))
         if self.trends is None:
             return parts
-        trend = self.trends.of_sessions(length, None)
         for name, part in parts.items():
-            parts[name] = functional.pad(part, (0, trend.shape[1]))
-        parts["trend"] = functional.pad(trend, (self.config.d, 0))
+            parts[name] = functional.pad(part, (0, COLUMNS))
+        nothing = torch.zeros_like(scaled[0])
+        parts["trend"] = self.trends.with_moments(nothing, None)
         return parts
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
@@ -358,12 +348,7 @@ class PosRecPlus(SessionModel):
         attention = self.reader.attention(self.input_vectors(clicks), clicks)
         own_items = self.sessions_and_own_items(batch)[1]
         if own_items is not None:
-            shares = own_items.repeat_shares  # by distance
-            distance = torch.arange(shares.shape[1], device=shares.device)
-            position = (clicks.asked.position[:, None] - distance).clamp(min=0)
-            attention[REPEAT] = torch.zeros_like(shares).scatter_add(
-                1, position, shares
-            )
+            attention[REPEAT] = own_items.repeat_shares
         return attention
 
 

@@ -63,31 +63,10 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
 
 
-class Unpacked(Packing):
-    """A row for every slot, filled or not."""
-
-    def to_rows(self, slots: Tensor) -> Tensor:
-        return slots.reshape(-1, *constants(slots.shape[2:]))
-
-    def to_slots(self, rows: Tensor) -> Tensor:
-        if rows.dim() == 1:
-            return rows.view(self.sessions, self.longest)
-        inner = constants(rows.shape[1:-1])
-        return rows.view(self.sessions, self.longest, *inner, -1)
-
-
 def constants(sizes: Sequence[int]) -> list[int]:
     """Sizes that are the same for every batch. An exported network would compute them in every run,
     each by several operations."""
     return [int(size) for size in sizes]
-
-
-def unpacked(filled: Tensor) -> Packing:
-    """`filled [B, L]` -> a packing whose shape depends on no value (ONNX export)."""
-    sessions, longest = filled.shape
-    slot = torch.arange(sessions * longest, device=filled.device)
-    begins = torch.arange(sessions + 1, device=filled.device) * longest
-    return Unpacked(slot.view_as(filled), slot, filled, filled.flatten(), begins)
 
 
 def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:

@@ -116,7 +116,7 @@ def own_parts_of(
     sessions, table, own_items = model.batch_vectors(batch)
     assert own_items is not None
     products = sessions @ table[: model.items].T  # [1, n]
-    log_normaliser = own_items.log_normaliser(products.logsumexp(1))
+    log_normaliser = own_items.log_normaliser(products)
     normalisation = (own_items.explore - log_normaliser).expand(len(items))
     log_chances = own_items.log_chances_of_all(products)[0, items - 1]
     before = log_chances - products[0, items - 1] - normalisation

@@ -7,7 +7,7 @@ item gets the most clicked items, and the result says so.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -18,9 +18,9 @@ from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
 from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
 from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
-from posrec.recommend.rank.best_items import Floats, VectorSearch
-from posrec.recommend.rank.encoder import Encode, OnnxModel
-from posrec.recommend.rank.ranker import Ranker, SearchRanker
+from posrec.recommend.rank.best_items import Floats, Search
+from posrec.recommend.rank.encoder import Encoder, OnnxModel
+from posrec.recommend.rank.ranker import Ranker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import (
@@ -46,24 +46,16 @@ def require_finite(scores: Iterable[float]) -> None:
         raise RunFailed("the run can't be used: it gave a score that is not finite")
 
 
-def encode_of(scorer: Any) -> Encode:
-    """The function of an OnnxModel or of a model of torch that computes session vectors."""
-    if isinstance(scorer, OnnxModel):
-        return scorer.encode
-    from posrec.recommend.rank.torch_model import encode  # imports torch
-
-    return partial(encode, scorer)
-
-
 class Recommender:
     """Recommends items for sessions with the model of a run.
 
     Args:
         run: A run of `posrec.load_run`; `Recommender.load` opens a run folder directly.
         device: "auto" (a GPU if there is one), "cpu" or "cuda".
-        scorer: The same model in another form, such as an OnnxModel, which ranks in place of
-            `run.model`. Explanations still come from `run.model`.
-        search: Finds the best items for session vectors on the CPU; None scores every item.
+        scorer: The same model in another form, such as an OnnxModel, which computes session vectors
+            in place of `run.model`. Explanations still come from `run.model`.
+        search: Finds the best items for session vectors; None computes the item vectors, and
+            searches them on the device.
         similarity: The vectors by which items are similar, if they are known without the model.
 
     Example::
@@ -77,8 +69,8 @@ class Recommender:
         self,
         run: Run,
         device: str = "auto",
-        scorer: Any = None,
-        search: VectorSearch | None = None,
+        scorer: Encoder | None = None,
+        search: Search | None = None,
         similarity: Similarity | None = None,
     ) -> None:
         self.run = run
@@ -90,15 +82,12 @@ class Recommender:
         self.popularity: Floats = np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
         self.uses_onnx = isinstance(scorer, OnnxModel)
-        scorer = scorer or self.model
-        self.ranker: Ranker
-        if search is not None:
-            encode = encode_of(scorer)
-            self.ranker = SearchRanker(scorer, self.popularity, encode, search)
-        else:
-            from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
+        if scorer is None or search is None:
+            from posrec.recommend.rank.torch_model import TorchEncoder, search_of
 
-            self.ranker = ScoresRanker(scorer, self.popularity, self.device)
+            scorer = scorer or TorchEncoder(self.model, self.device)
+            search = search or search_of(self.model, self.device)
+        self.ranker = Ranker(scorer, search, self.popularity)
 
     @cached_property
     def device(self) -> "torch.device":
@@ -120,20 +109,23 @@ class Recommender:
         spec: "str | ModelSpec | None" = None,
         encoding: Any = None,
     ) -> "Recommender":
-        """Open a run folder.
+        """Open a run folder, as every command and the server do.
 
         Args:
             run: A folder written by `posrec train`, `posrec compare` or `Recommender.save`.
-            device: "auto" (a GPU if there is one), "cpu" or "cuda".
+            device: "auto" (a GPU if there is one), "cpu" or "cuda". On a CPU, ONNX Runtime computes
+                if the run has an export and the extra `serve` is installed
+                (`Recommender.uses_onnx`); otherwise torch does.
             spec: For a model of your own: its ModelSpec, or its name, `"my_model.py:MY_SPEC"`.
             encoding: For an encoding of your own: the encoding, or `"my_encoding.py:nearness"`.
                 Names in the run folder are never used, so no unknown code is run.
 
         Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """
-        from posrec.runs.run import load_run
+        from posrec.models.own_code import OwnCode
+        from posrec.recommend.export.opening import open_recommender
 
-        return cls(load_run(run, spec, encoding), device)
+        return open_recommender(run, device, OwnCode(spec, encoding))
 
     def save(
         self, folder: str | Path, overwrite: bool = False, export: bool = True

@@ -146,7 +146,7 @@ class Routes:
         require_item(recommender, str(data.item))
         self.service.check_length(data.session)
         # It scores the session once more for every click that is read.
-        clicks = min(len(data.session), recommender.ranker.max_length)
+        clicks = min(len(data.session), recommender.ranker.encoder.max_length)
         work = EXPLAIN_WORK * (1 + clicks)
         compute = partial(explain, recommender, data)
         return await self.background.compute(compute, work, context.has_left)
@@ -168,12 +168,12 @@ class Routes:
         return RunAnswer(
             model=opened.config["model"].rpartition(":")[2],
             items=ranker.items,
-            max_length=ranker.max_length,
+            max_length=ranker.encoder.max_length,
             metrics=opened.metrics,
             trained=opened.config.get("training", {}),
-            search=ranker.search_kind,
-            recall=ranker.recall,
-            log_probabilities=ranker.has_own_items,
+            search=ranker.search.kind,
+            recall=ranker.search.recall,
+            log_probabilities=ranker.encoder.has_own_items,
             fingerprint=loaded.fingerprint,
             columns=list(loaded.recommender.catalogue.attributes.columns),
             split=self.split_runs(),

@@ -63,11 +63,11 @@ def spoil_table(proto: Any) -> None:
 
 
 def spoil_term(proto: Any) -> None:
-    """The output `own_raised` becomes that of `own_products`; scores are as before."""
+    """The output `own_raised` becomes that of `own_repeat`; scores are as before."""
     for node in proto.graph.node:
         for kind in (node.input, node.output):
             kind[:] = ["raised" if name == "own_raised" else name for name in kind]
-    identity = onnx.helper.make_node("Identity", ["own_products"], ["own_raised"])
+    identity = onnx.helper.make_node("Identity", ["own_repeat"], ["own_raised"])
     proto.graph.node.append(identity)
 
 

@@ -16,7 +16,7 @@ from posrec.recommend.rank.encoder import OWN_OUTPUTS, OnnxModel
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, INDEX
 from posrec.runs.run import load_run
-from tests.fixtures import TWO_LISTS, with_export
+from tests.fixtures import TWO_LISTS, by_all_scores, with_export
 from tests.helpers import assert_alike, command, update_checksums, write_lines
 
 
@@ -104,9 +104,9 @@ def test_every_way_of_serving_recommends_the_same(
     assert [name for name in EXPORT if (copy / name).exists()] == [INDEX]
     shutil.copytree(trained_plus, tmp_path / "torch, exact")
     sessions = [["i1", "i2"], ["i7", "i9", "i7"], [f"i{n}" for n in range(15)]]
-    expected = Recommender(load_run(trained_plus), "cpu").recommend(sessions, k=6)
+    expected = by_all_scores(load_run(trained_plus)).recommend(sessions, k=6)
     for by in ("torch", "onnx"):
         for search in ("exact", "faiss"):
             rec = open_recommender(tmp_path / f"{by}, {search}")
-            assert (rec.uses_onnx, rec.ranker.search_kind) == (by == "onnx", search)
+            assert (rec.uses_onnx, rec.ranker.search.kind) == (by == "onnx", search)
             assert_alike(expected, rec.recommend(sessions, k=6), within=2e-3)

@@ -13,9 +13,9 @@ import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.fitting.fit import fit_run
 from posrec.recommend.export.opening import open_recommender
-from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK
 from posrec.runs.run import load_run
+from tests.fixtures import by_all_scores
 from tests.helpers import RecordingProgress, assert_alike, command, items_of, refused
 
 pytest.importorskip("onnxruntime")
@@ -57,7 +57,7 @@ def assert_same_answers(run: Path) -> None:
     """Its export answers as torch does."""
     rec = open_recommender(run)
     assert rec.uses_onnx
-    expected = Recommender.load(run, "cpu").recommend(SESSIONS, 5)
+    expected = by_all_scores(load_run(run)).recommend(SESSIONS, 5)
     assert_alike(rec.recommend(SESSIONS, 5), expected, within=1e-3)
 
 
@@ -124,7 +124,8 @@ def test_a_run_with_an_export_needs_no_onnx_runtime(
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     rec = open_recommender(trained_with_export)
     assert not rec.uses_onnx
-    expected = Recommender.load(trained_with_export, "cpu").recommend(["i3"], 3)
+    run = load_run(trained_with_export)
+    expected = by_all_scores(run).recommend(["i3"], 3)
     assert items_of(rec.recommend(["i3"], 3)) == items_of(expected)
 
 
@@ -151,7 +152,7 @@ def test_a_large_catalogue_has_an_index(
         done = command(*export, "--set", f"index={index}")
         assert (done.code, exported_files(copy)) == (0, files), done.err
         assert_same_answers(copy)
-    assert open_recommender(copy).ranker.search_kind == "faiss"
+    assert open_recommender(copy).ranker.search.kind == "faiss"
     monkeypatch.setitem(sys.modules, "faiss", None)
     done = command(*export)
     assert done.code == 0

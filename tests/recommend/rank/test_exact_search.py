@@ -16,8 +16,9 @@ def agrees(
 ) -> None:
     products = sessions @ vectors.T
     close = 1e-5 * float(products.abs().max())
-    results = search.search(sessions.numpy(), [k] * len(sessions))
-    for row, (best, _) in zip(products, results, strict=True):
+    masks = [None] * len(sessions)
+    found = search.search(sessions.numpy(), [k] * len(sessions), masks)
+    for row, best in zip(products, found.best, strict=True):
         scores = torch.from_numpy(best.scores)
         assert torch.allclose(scores, row.topk(k).values, rtol=1e-5, atol=close)
         # Equal scores may change places, so the score of each column is compared.
@@ -45,8 +46,9 @@ def test_each_session_has_its_own_number_of_items() -> None:
     vectors = torch.randn(9000, 16)
     sessions = torch.randn(3, 16)
     counts = [1, 30, 7]
-    results = ExactSearch(vectors.numpy()).search(sessions.numpy(), counts)
-    for session, k, (best, _) in zip(sessions, counts, results, strict=True):
+    search = ExactSearch(vectors.numpy())
+    found = search.search(sessions.numpy(), counts, [None] * 3)
+    for session, k, best in zip(sessions, counts, found.best, strict=True):
         scores, columns = (vectors @ session).topk(k)
         assert best.columns.tolist() == columns.tolist()
         assert best.scores.tolist() == pytest.approx(scores.tolist(), rel=1e-5)
@@ -80,8 +82,8 @@ def test_rounded_products_are_those_of_whole_numbers(
     item_levels = (vectors / rounded.step).round()
     steps = sessions.abs().amax(1, keepdim=True) / 127
     expected = (sessions / steps).round() @ item_levels.T
-    scores, _, _ = rounded.scores(sessions.numpy())
-    assert np.array_equal(scores[:, :9000], expected.numpy())
+    scores = rounded.scores(sessions.numpy())
+    assert np.array_equal(scores.levels[:, :9000], expected.numpy())
 
 
 def test_a_large_catalogue_is_searched_by_several_threads() -> None:
@@ -97,7 +99,7 @@ def test_a_large_catalogue_is_searched_by_several_threads() -> None:
 def test_a_session_whose_scores_are_all_equal_is_scored_in_full() -> None:
     search = ExactSearch(torch.randn(9000, 16).numpy())
     sessions = np.stack([np.zeros(16, np.float32), np.ones(16, np.float32)])
-    (equal, _), (other, _) = search.search(sessions, [20, 20])
+    equal, other = search.search(sessions, [20, 20], [None, None]).best
     assert search.in_full == 1
     assert (equal.scores == 0).all()
     for best in (equal, other):

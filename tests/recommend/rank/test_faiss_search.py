@@ -2,7 +2,6 @@
 built."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from posrec.recommend.rank.faiss_search import (
     likely_sessions,
     parse_index,
 )
-from posrec.recommend.rank.torch_model import encode, item_table
+from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
@@ -33,8 +32,9 @@ TABLE, SESSIONS = clusters(20_000)
 def counted_recall(search: FaissSearch) -> float:
     """By sorting all scores."""
     hits = 0
-    results = search.search(SESSIONS, [20] * len(SESSIONS))
-    for session, (best, _) in zip(SESSIONS, results, strict=True):
+    number = len(SESSIONS)
+    found = search.search(SESSIONS, [20] * number, [None] * number)
+    for session, best in zip(SESSIONS, found.best, strict=True):
         exact = np.argsort(-(TABLE @ session))[:20]
         hits += len(set(exact.tolist()) & set(best.columns.tolist()))
     return hits / (20 * len(SESSIONS))
@@ -68,8 +68,8 @@ def test_scores_are_exact_and_sorted_for_each_k() -> None:
     assert (search.index.nprobe, search.index.nlist) == (1, 128)
     assert search.recall < 1
     counts = [1, 7, 5000]  # more than one list holds
-    results = search.search(SESSIONS[:3], counts)
-    for session, k, (best, _) in zip(SESSIONS, counts, results, strict=False):
+    found = search.search(SESSIONS[:3], counts, [None] * 3)
+    for session, k, best in zip(SESSIONS, counts, found.best, strict=False):
         scores, columns = best
         assert len(set(columns.tolist())) == len(columns) == k
         assert np.allclose(scores, TABLE[columns] @ session, rtol=1e-5)
@@ -78,14 +78,10 @@ def test_scores_are_exact_and_sorted_for_each_k() -> None:
     assert columns.tolist() == np.argsort(-(TABLE @ SESSIONS[2]))[:5000].tolist()
 
 
-def sessions_of(run: Run) -> np.ndarray:
-    return likely_sessions(run, 10, partial(encode, run.model))
-
-
 def read_back(run: Run, path: Path) -> FaissSearch:
     """The index in a file, with its recall on likely sessions."""
-    sessions = sessions_of(run)
-    return parse_index(path.read_bytes(), path, item_table(run), sessions)
+    encoder = TorchEncoder(run.model)
+    return parse_index(path.read_bytes(), path, item_table(run), run, encoder)
 
 
 def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> None:
@@ -97,7 +93,10 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
         assert words in done.out
     run = load_run(trained)
     by_faiss = Recommender(run, "cpu", search=read_back(run, path))
-    assert (by_faiss.ranker.search_kind, by_faiss.ranker.recall) == ("faiss", 1.0)
+    assert (by_faiss.ranker.search.kind, by_faiss.ranker.search.recall) == (
+        "faiss",
+        1.0,
+    )
     expected = Recommender(run, "cpu").recommend(["i3", "i4"], 5)
     assert items_of(by_faiss.recommend(["i3", "i4"], 5)) == items_of(expected)
     with pytest.raises(InputError, match=r"the index has 30 items .* the run has 31"):
@@ -112,13 +111,15 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     run = load_run(trained)
     clicks = np.zeros(30, np.int64)
     clicks[6] = 10**12
-    sessions = sessions_of(replace(run, popularity=clicks))
+    encoder = TorchEncoder(run.model)
+    sessions = likely_sessions(replace(run, popularity=clicks), encoder)
     batch = SessionBatch.of([[7] * length for length in range(1, 6)])
     with torch.inference_mode():
         possible = run.model.session_vectors(batch).numpy()
     for session in sessions:
         assert np.isclose(session, possible, atol=1e-5).all(1).any()
-    assert np.array_equal(sessions_of(run), sessions_of(run))
+    again = likely_sessions(run, encoder)
+    assert np.array_equal(likely_sessions(run, encoder), again)
     assert item_table(run).shape == (30, 16)
 
 

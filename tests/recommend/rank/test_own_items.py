@@ -10,13 +10,12 @@ import torch
 from hypothesis import given, strategies as st
 
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.recommend.rank.best_items import Best
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
-from posrec.recommend.rank.torch_model import as_arrays, item_table
+from posrec.recommend.rank.torch_model import as_arrays
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
-from tests.fixtures import run_of
+from tests.fixtures import by_all_scores, run_of
 from tests.helpers import assert_alike, items_of
 from tests.nn.test_own_items import ITEMS as SMALL, Session, mixture, mixtures
 
@@ -38,8 +37,8 @@ def random_run() -> Run:
 
 
 RUN = random_run()
-BY_SCORES = Recommender(RUN, "cpu")
-BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
+BY_SCORES = by_all_scores(RUN)
+BY_SEARCH = Recommender(RUN, "cpu")
 
 
 @mixtures
@@ -47,17 +46,15 @@ def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: Session, g_repeat: float
 ) -> None:
     chances, own = mixture(products, session, g_repeat)
-    every = Best(np.array(products, np.float32), np.arange(SMALL))
+    every = np.array([products], np.float32)
     arrays = as_arrays(own)
-    log_sums = [np.logaddexp.reduce(products)]
-    ((scores, columns),) = arrays.ranked_with([every], log_sums, [None])
-    assert sorted(columns.tolist()) == list(range(SMALL))
-    expected = [chances[column] for column in columns]
-    assert np.exp(scores).tolist() == pytest.approx(expected, rel=1e-3)
-    nothing = Best(every.scores[:0], every.columns[:0])
-    allowed = np.arange(SMALL) % 2 == 0
-    ((_, columns),) = arrays.ranked_with([nothing], [0.0], [allowed])
-    assert sorted(columns + 1) == sorted(item for item in session if item % 2 == 1)
+    log_sums = np.logaddexp.reduce(every, axis=1)
+    own_products = np.take_along_axis(every, arrays.columns, 1)
+    (own_scores,), (added,) = arrays.log_chances(own_products, log_sums)
+    log_chances = dict(enumerate(every[0] + added, start=1))
+    log_chances |= dict(zip(arrays.items[0].tolist(), own_scores, strict=True))
+    computed = [math.exp(log_chances[item]) for item in range(1, SMALL + 1)]
+    assert computed == pytest.approx(chances, rel=1e-3)
 
 
 # log Z.
@@ -67,10 +64,6 @@ def exact_log_sums(table: np.ndarray, sessions: np.ndarray) -> np.ndarray:
     """In double precision."""
     products = sessions.astype(np.float64) @ table.astype(np.float64).T
     return np.logaddexp.reduce(products, axis=1)
-
-
-def columns_of(results: list[tuple[Best, float]]) -> list[list[int]]:
-    return [best.columns.tolist() for best, _ in results]
 
 
 @given(
@@ -87,14 +80,13 @@ def test_log_sum_is_within_its_bound(
     table /= np.linalg.norm(table, axis=1, keepdims=True)
     sessions = draw.standard_normal((3, 16)).astype(np.float32)
     sessions *= scale / np.linalg.norm(sessions, axis=1, keepdims=True)
-    search = ExactSearch(table)
-    results = search.search(sessions, [k] * 3, with_log_sums=True)
-    assert search.rounded is not None
-    slack = search.rounded.scores(sessions)[2]
-    assert columns_of(results) == columns_of(search.search(sessions, [k] * 3))
-    bounds = slack if items > 1000 else np.full(3, 1e-5)
-    log_sums = [log_sum for _, log_sum in results]
-    assert (abs(log_sums - exact_log_sums(table, sessions)) <= bounds).all()
+    search = ExactSearch(table, with_log_sums=True)
+    found = search.search(sessions, [k] * 3, [None] * 3)
+    bounds = np.full(3, 1e-5)
+    if search.rounded is not None:
+        bounds = search.rounded.scores(sessions).slack
+    errors = abs(found.log_sums - exact_log_sums(table, sessions))
+    assert (errors <= bounds).all()
 
 
 def clusters(items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,20 +104,20 @@ def test_faiss_estimates_the_log_sum() -> None:
     were not found."""
     pytest.importorskip("faiss")
     table, sessions = clusters(5 * SAMPLE)
-    search = build(table, sessions, IndexSettings("faiss", lists=64))
-    results = search.search(sessions, [20] * 40, with_log_sums=True)
-    log_sums = [log_sum for _, log_sum in results]
+    index = build(table, sessions, IndexSettings("faiss", lists=64)).index
+    search = FaissSearch(table, index, with_log_sums=True)
+    log_sums = search.search(sessions, [20] * 40, [None] * 40).log_sums
+    assert log_sums is not None
     exact = exact_log_sums(table, sessions)
     for session, log_sum, exact_log_sum in zip(sessions, log_sums, exact, strict=True):
         # Ten for each of the 20 are found.
         others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]
         error = len(others) * others.std() / math.sqrt(SAMPLE)
         assert abs(math.exp(log_sum) - math.exp(exact_log_sum)) < 5 * error
-    again = FaissSearch(table, search.index).search(
-        sessions, [20] * 40, with_log_sums=True
-    )
-    assert [log_sum for _, log_sum in again] == log_sums
-    assert columns_of(results) == columns_of(search.search(sessions, [20] * 40))
+    again = FaissSearch(table, index, with_log_sums=True)
+    same = again.search(sessions, [20] * 40, [None] * 40).log_sums
+    assert same is not None
+    assert np.array_equal(same, log_sums)
 
 
 def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_too_few() -> (
@@ -134,10 +126,12 @@ def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_t
     pytest.importorskip("faiss")
     for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
         table, sessions = clusters(items)
-        search = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
-        results = search.search(sessions[:3], [k] * 3, with_log_sums=True)
+        settings = IndexSettings("faiss", lists=128, probes=1)
+        index = build(table, sessions, settings).index
+        search = FaissSearch(table, index, with_log_sums=True)
+        found = search.search(sessions[:3], [k] * 3, [None] * 3)
         exact = exact_log_sums(table, sessions[:3])
-        assert [log_sum for _, log_sum in results] == pytest.approx(exact, abs=1e-4)
+        assert found.log_sums == pytest.approx(exact, abs=1e-4)
 
 
 # The search against all scores.

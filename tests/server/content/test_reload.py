@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from posrec.io import changing
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
@@ -147,12 +148,15 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 5)
-    monkeypatch.setattr("posrec.recommend.rank.exact_search.CACHED", 0)
+    for limit in ("CACHED", "FEWEST_ITEMS"):
+        monkeypatch.setattr(f"posrec.recommend.rank.exact_search.{limit}", 0)
     service = Service(ServeOptions((str(trained),), onnx=False, workers=workers))
     (reloader,) = service.reloaders
     reloader.replace_current()
     assert reloader.current is not None
-    search = reloader.current.recommender.ranker.search  # type: ignore[attr-defined]
+    search = reloader.current.recommender.ranker.search
+    assert isinstance(search, ExactSearch)
+    assert search.rounded is not None
     assert search.rounded.session.get_session_options().intra_op_num_threads == threads
 
 

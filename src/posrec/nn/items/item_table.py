@@ -24,10 +24,14 @@ def look_up_and_table(
 ) -> tuple[Tensor, Tensor]:
     """The vectors of `items` in a table of items 1..number, zeros for other items, and the table;
     both uses add to one gradient."""
-    is_item = (items >= 1) & (items <= number)
     index = (items - 1).clamp(0, number - 1)
     rows, table = LookUp.apply(table, table, index)  # type: ignore[no-untyped-call]
-    return torch.where(is_item[..., None], rows, 0), table
+    return torch.where(is_item(items, number)[..., None], rows, 0), table
+
+
+def is_item(numbers: Tensor, items: int) -> Tensor:
+    """Whether these are numbers of items, 1..items."""
+    return (numbers - 1).clamp(0, items - 1) == numbers - 1
 
 
 class LookUp(torch.autograd.Function):

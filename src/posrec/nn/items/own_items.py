@@ -28,7 +28,6 @@ class OwnItems:
     values are ignored."""
 
     items: Tensor  # [B, R] int64 item numbers, distinct within a session
-    products: Tensor | None  # [B, R] z; a search needs them, and training does not
     raised: Tensor  # [B, R] delta
     repeat: Tensor  # [B, R] log(g_repeat r)
     explore: Tensor  # [B] log g_explore
@@ -50,10 +49,11 @@ class OwnItems:
         repeat = torch.where(self.filled, self.repeat, LOG_OF_NO_CHANCE)
         return repeat.softmax(1) * self.filled
 
-    def log_normaliser(self, log_sum: Tensor) -> Tensor:
-        """log Z [B] -> log S [B]."""
-        assert self.products is not None
-        added = (self.products - log_sum[:, None]).exp() * self.raised.expm1()
+    def log_normaliser(self, products: Tensor) -> Tensor:
+        """The products of all items, [B, n] -> log S [B]."""
+        log_sum = products.logsumexp(1)
+        own = products.gather(1, self.columns)
+        added = (own - log_sum[:, None]).exp() * self.raised.expm1()
         share_of_sum = 1 + torch.where(self.filled, added, 0).sum(1)
         return log_sum + share_of_sum.clamp(min=LEAST_SHARE_OF_SUM).log()
 
@@ -82,6 +82,6 @@ class OwnItems:
         explored = raised + (self.explore - raised.logsumexp(1))[:, None]
         own = explored.gather(1, self.columns)
         # ONNX has no logaddexp.
-        mixed = torch.stack([own, self.repeat.to(own.dtype)]).logsumexp(0)
+        mixed = torch.stack([own.to(self.repeat.dtype), self.repeat]).logsumexp(0)
         change = torch.where(self.filled, mixed - own, 0)  # empty slots add 0
-        return explored.scatter_add(1, self.columns, change)
+        return explored.scatter_add(1, self.columns, change.to(explored.dtype))

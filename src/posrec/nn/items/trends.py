@@ -48,10 +48,9 @@ class Trends(nn.Module):
                 counts[:, period, column] = before + added
         self.counts = counts.log1p().float().to(self.now.device)
 
-    def by_period(self, rows: Tensor | None = None) -> Tensor:
-        """trend_i(b), [rows, COLUMNS]; of all rows, or of `rows` alone."""
-        counts = self.counts if rows is None else self.counts[rows]
-        return counts.to(self.weights.dtype) @ self.weights
+    def by_period(self) -> Tensor:
+        """trend_i(b), [rows, COLUMNS]."""
+        return self.counts.to(self.weights.dtype) @ self.weights
 
     def latest(self) -> Tensor:
         """trend_i after the whole log, [rows]."""
@@ -59,20 +58,20 @@ class Trends(nn.Module):
             return self.now
         return self.counts[:, -1].to(self.weights.dtype) @ self.weights
 
-    def of_items(self, when: Tensor | None, rows: Tensor | None = None) -> Tensor:
-        """The columns of the item vectors, [rows, COLUMNS]; `when` as in `of_sessions`.
+    def of_items(self, when: Tensor | None) -> Tensor:
+        """The columns of the item vectors, [rows, COLUMNS]; `when` as in `with_moments`.
 
         To recommend, the trend is spread evenly over all columns, since small values lose less when
         they are rounded to 8 bits (recommend/rank/exact_search.py)."""
         if when is not None:
-            return self.by_period(rows)
-        latest = self.latest() if rows is None else self.latest()[rows]
-        return (latest / COLUMNS)[:, None].repeat(1, COLUMNS)
+            return self.by_period()
+        return (self.latest() / COLUMNS)[:, None].expand(-1, COLUMNS)
 
-    def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:
-        """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each
-        training sample, from 0 to 1; None to recommend."""
+    def with_moments(self, sessions: Tensor, when: Tensor | None) -> Tensor:
+        """Session vectors [B, d] with their columns, [B, d + COLUMNS]. `when` [B] is the moment of
+        each training sample, from 0 to 1; None to recommend."""
         if when is None:
-            return like.new_ones(like.shape[0], COLUMNS)
+            return functional.pad(sessions, (0, COLUMNS), value=1.0)
         period = (when * PERIODS).floor().long().clamp(max=PERIODS - 1)
-        return functional.one_hot(period, COLUMNS).to(like.dtype)
+        moments = functional.one_hot(period, COLUMNS).to(sessions.dtype)
+        return torch.cat([sessions, moments], 1)

@@ -53,11 +53,10 @@ class GatedGraph(nn.Module):
 def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
     """Eq. (8): x [T, d], and what x and the message add to the three gates, [T, 3d] each -> x'
     [T, d]."""
-    (d,) = constants(x.shape[1:])
-    reset_m, update_m, new_m = torch.split(from_message, d, dim=-1)
-    reset_x, update_x, new_x = torch.split(gates, d, dim=-1)
-    reset = torch.sigmoid(reset_m + reset_x)
-    update = torch.sigmoid(update_m + update_x)
+    (d,) = constants(x.shape[-1:])
+    both_m, new_m = torch.split(from_message, [2 * d, d], dim=-1)
+    both_x, new_x = torch.split(gates, [2 * d, d], dim=-1)
+    reset, update = torch.split(torch.sigmoid(both_m + both_x), d, dim=-1)
     new = torch.tanh(new_m + reset * new_x)
     return new + update * (x - new)
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from posrec.device import computes_on_cpu
+from posrec.device import choose_device, computes_on_cpu
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
-from posrec.recommend.rank.best_items import VectorSearch
-from posrec.recommend.rank.encoder import OnnxModel, drawn_sessions
+from posrec.recommend.rank.best_items import Search
+from posrec.recommend.rank.encoder import Encoder, OnnxModel, drawn_sessions
 from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
-from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
+from posrec.recommend.rank.faiss_search import parse_index
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
-from posrec.recommend.recommender import Recommender, encode_of
+from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, read_parts, read_run
 
@@ -57,8 +57,8 @@ def open_recommender(
     """Open a finished run. Every file is compared with its checksum and read into memory.
 
     On a CPU, ONNX Runtime computes the session vectors if there is an export, and faiss finds the
-    items if there is an index; otherwise torch and the exact search do. Counting models, and all
-    models on a GPU, score every item. `cores` may be used for one exact search.
+    items if there is an index; otherwise torch and the exact search do. `cores` may be used for one
+    exact search.
     """
     path = Path(folder)
 
@@ -70,42 +70,49 @@ def open_recommender(
         sha256 = reader.sha256[WEIGHTS]
         model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
         run = Run(load_model=model, **parts)
-        if not computes_on_cpu(device):
-            return Recommender(run, device)
-        can_use_export = use_export and find_spec("onnxruntime") is not None
-        return open_on_cpu(run, reader, can_use_export, cores)
+        if use_export and computes_on_cpu(device):
+            recommender = by_export(run, reader, device, cores)
+            if recommender is not None:
+                return recommender
+        from posrec.recommend.rank.torch_model import search_of
+
+        search = search_of(run.model, choose_device(device), cores)
+        return Recommender(run, device, search=search)
 
     return read_run(path, read)
 
 
-def open_on_cpu(
-    run: Run, reader: FolderReader, use_export: bool, cores: int
-) -> Recommender:
-    scorer = None
-    rounded = None
+def by_export(
+    run: Run, reader: FolderReader, device: str, cores: int
+) -> Recommender | None:
+    """A recommender that uses what the run has of an export; None if there is nothing that can be
+    used here."""
+    has_index = reader.has(INDEX) and find_spec("faiss") is not None
+    onnx_model = None
     similarity = None
-    if use_export and reader.has(NETWORK):
-        scorer = OnnxModel(reader.read(NETWORK), threads=1)
+    encoder: Encoder
+    if reader.has(NETWORK) and find_spec("onnxruntime"):
+        encoder = onnx_model = OnnxModel(reader.read(NETWORK), threads=1)
         content = reader.read(ITEMS)
         table, similar, rounded = parse_item_vectors(
             content, run.path / ITEMS, run.config["items"]
         )
         similarity = Similarity(lambda: similar)
-    else:
-        from posrec.models.base import SessionModel
-        from posrec.recommend.rank.torch_model import item_table
+    elif has_index:
+        from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 
-        if not isinstance(run.model, SessionModel):
-            return Recommender(run, "cpu")
+        encoder = TorchEncoder(run.model)
         table = item_table(run)
-    search: VectorSearch
-    if use_export and reader.has(INDEX) and find_spec("faiss"):
-        model = scorer or run.model
-        sessions = likely_sessions(run, model.config.max_length, encode_of(model))
-        search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)
+        rounded = None
     else:
-        search = ExactSearch(table, rounded, cores)
-    return Recommender(run, "cpu", scorer, search, similarity)
+        return None
+    search: Search
+    if has_index:
+        content = reader.read(INDEX)
+        search = parse_index(content, run.path / INDEX, table, run, encoder)
+    else:
+        search = ExactSearch(table, encoder.has_own_items, rounded, cores)
+    return Recommender(run, device, onnx_model, search, similarity)
 
 
 def missing_export(recommender: Recommender) -> str | None:
@@ -127,7 +134,7 @@ def try_out(recommender: Recommender) -> None:
     """Rank for sessions of many lengths, of often clicked items, of any items, and of none;
     RunFailed if a score is not finite or items repeat."""
     draw = np.random.default_rng(0)
-    longest = recommender.ranker.max_length
+    longest = recommender.ranker.encoder.max_length
     k = min(20, recommender.items)
     lengths = [1, 2, 3, 5, longest, longest + 3]
     clicks = recommender.popularity

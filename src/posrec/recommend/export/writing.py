@@ -76,7 +76,8 @@ def write_export(
             content, _ = checked_onnx(run)
             network = with_outputs(content, ["session_vectors", *own_outputs])
             (folder / NETWORK).write_bytes(network)
-            items = item_vectors_content(item_table(run), similarity_vectors(run))
+            vectors = (item_table(run), similarity_vectors(run))
+            items = item_vectors_content(*vectors, run.model.has_own_items)
             (folder / ITEMS).write_bytes(items)
         if with_index:
             write_index(run, folder / INDEX, settings)

@@ -28,11 +28,19 @@ class Best(NamedTuple):
 
 def best_of(scores: Floats, k: int, columns: Columns | None = None) -> Best:
     """The k best of the scores of these columns, or of all items."""
-    chosen = np.arange(len(scores))
     if len(scores) > 8 * k:
         chosen = np.argpartition(scores, -k)[-k:]
-    chosen = chosen[np.argsort(-scores[chosen])][:k]
+        chosen = chosen[np.argsort(-scores[chosen])]
+    else:
+        chosen = np.argsort(-scores)[:k]
     return Best(scores[chosen], chosen if columns is None else columns[chosen])
+
+
+def best_allowed(scores: Floats, k: int, mask: Mask | None) -> Best:
+    """The k best of the scores of all items that the mask allows."""
+    if mask is None:
+        return best_of(scores, k)
+    return best_of(scores[mask], k, np.flatnonzero(mask))
 
 
 def lengths_of(vectors: Floats) -> Floats:
@@ -41,35 +49,46 @@ def lengths_of(vectors: Floats) -> Floats:
     return lengths
 
 
-def log_sum_of(scores: Floats) -> float:
-    highest = scores.max()
-    shifted = scores - highest
-    return float(highest + np.log(np.exp(shifted, out=shifted).sum()))
+def log_sums_of(scores: Floats) -> Floats:
+    """[B, n] -> [B] the log-sum-exp of each row."""
+    highest = scores.max(1, keepdims=True)
+    sums = np.exp(scores - highest).sum(1)
+    log_sums: Floats = highest[:, 0] + np.log(sums)
+    return log_sums
 
 
-class VectorSearch:
+class Found(NamedTuple):
+    """What a search finds for B sessions."""
+
+    best: list[Best]
+    # [B] log Z, the log-sum-exp of the products with all items, if the model needs it
+    log_sums: Floats | None = None
+
+
+class Search:
     """Finds the items whose vectors have the highest products with session vectors."""
 
-    kind: str  # exact or faiss
-    recall: float  # as of a Ranker
-    table: Floats  # [n, d] the item vectors
+    kind: str  # exact, faiss or all scores
+    recall = 1.0  # the share of the exact best 20 items that is found
 
-    def search(
-        self,
-        sessions: Floats,
-        counts: Sequence[int],
-        masks: Masks | None = None,
-        with_log_sums: bool = False,
-    ) -> list[tuple[Best, float]]:
-        """The best items for session vectors [B, d]: `counts[i]` of those that `masks[i]` allows.
-
-        With them comes log Z, the log-sum-exp of all products; without `with_log_sums` it is 0.
-        """
+    def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
+        """The best items for session vectors [B, d]: `counts[i]` of those that `masks[i]`
+        allows."""
         raise NotImplementedError
 
-    def products(self, session: Floats, columns: Columns) -> Floats:
-        """Of one session vector [d] with the vectors of these items."""
-        return self.table.take(columns, 0) @ session
+    def products(self, sessions: Floats, columns: Columns) -> Floats:
+        """Of session vectors [B, d] with the vectors of items [B, R] -> [B, R]."""
+        raise NotImplementedError
+
+
+class TableSearch(Search):
+    """A search with the item vectors in memory."""
+
+    table: Floats  # [n, d]
+
+    def products(self, sessions: Floats, columns: Columns) -> Floats:
+        products: Floats = np.einsum("brd,bd->br", self.table[columns], sessions)
+        return products
 
 
 @dataclass(frozen=True)
@@ -77,35 +96,21 @@ class OwnItemArrays:
     """The fields of `OwnItems` for B sessions with at most R different items each."""
 
     items: Columns  # [B, R] item numbers; 0 in an empty slot, whose other values are ignored
-    products: Floats  # [B, R] z
     raised: Floats  # [B, R] delta
     repeat: Floats  # [B, R] log(g_repeat r)
     explore: Floats  # [B] log g_explore
 
-    def ranked_with(
-        self, best: Sequence[Best], log_sums: Sequence[float], masks: Masks
-    ) -> list[Best]:
-        """Each session's own items, if a mask allows them, among the best items, by log p;
-        nn/items/own_items.py has the equations."""
-        log_sum = np.asarray(log_sums, np.float32)
-        is_item = self.items > 0
-        # An empty slot gets values that add nothing to the sum, whatever the model has put there.
-        products = np.where(is_item, self.products, log_sum[:, None])
-        raised = np.where(is_item, self.raised, 0)
-        shares = np.exp(products - log_sum[:, None]) * np.expm1(raised)
+    @property
+    def columns(self) -> Columns:
+        """[B, R]; 0 for an empty slot."""
+        return np.maximum(self.items - 1, 0)
+
+    def log_chances(self, products: Floats, log_sums: Floats) -> tuple[Floats, Floats]:
+        """log p of these items [B, R], from z [B, R] and log Z [B]; and what is added to the
+        products of all other items, [B]. nn/items/own_items.py has the equations."""
+        raised = np.where(self.items > 0, self.raised, 0)  # an empty slot adds nothing
+        shares = np.exp(products - log_sums[:, None]) * np.expm1(raised)
         share_of_sum = np.maximum(1 + shares.sum(1), SMALLEST_SHARE_OF_SUM)
-        # log g_explore - log S, which is log p - z of all other items
-        offsets = self.explore - log_sum - np.log(share_of_sum)
-        own_scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
-        ranked = []
-        for row, ((scores, columns), mask) in enumerate(zip(best, masks, strict=True)):
-            slots = is_item[row]
-            if mask is not None:
-                slots = slots & mask[self.items[row] - 1]
-            own_columns = self.items[row, slots] - 1
-            is_other = ~np.isin(columns, own_columns)
-            columns = np.concatenate([own_columns, columns[is_other]])
-            other_scores = scores[is_other] + offsets[row]
-            scores = np.concatenate([own_scores[row, slots], other_scores])
-            ranked.append(best_of(scores, len(scores), columns))
-        return ranked
+        # log g_explore - log S
+        added = self.explore - log_sums - np.log(share_of_sum)
+        return np.logaddexp(products + raised + added[:, None], self.repeat), added

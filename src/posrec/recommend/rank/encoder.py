@@ -1,9 +1,8 @@
 """Sessions as arrays for a model, and their vectors from an ONNX file; without torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +18,21 @@ if TYPE_CHECKING:
 
 LARGEST_ONNX_FILE = (1 << 31) - (1 << 20)  # bytes
 # The fields of OwnItems (nn/items/own_items.py), of models that have such a term.
-OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_explore")
+OWN_OUTPUTS = ("own_items", "own_raised", "own_repeat", "own_explore")
 
 # Session vectors [B, d], and the term for own items of a model that has one.
 Encoded = tuple[Floats, OwnItemArrays | None]
-Encode = Callable[[Columns, Columns], Encoded]  # of items [B, L] and lengths [B]
+
+
+class Encoder(Protocol):
+    """Computes session vectors; `OnnxModel` and `TorchEncoder` do."""
+
+    max_length: int  # it reads this many of a session's latest clicks
+    stride: int  # as of a Model
+    has_own_items: bool
+
+    def encode(self, items: Columns, lengths: Columns) -> Encoded:
+        """items [B, L], lengths [B]."""
 
 
 def padded(
@@ -81,7 +90,7 @@ class OnnxModel:
             content = file if isinstance(file, bytes) else Path(file).read_bytes()
             self.session = open_session(content, threads)
             about = self.session.get_modelmeta().custom_metadata_map
-            self.config = SimpleNamespace(max_length=int(about["max_length"]))
+            self.max_length = int(about["max_length"])
             self.stride = int(about["stride"])
             outputs = {output.name for output in self.session.get_outputs()}
             self.has_own_items = outputs.issuperset(OWN_OUTPUTS)

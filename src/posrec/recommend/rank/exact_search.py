@@ -8,23 +8,24 @@ skipped could be among the best. If so, it scores that session in full.
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError, imported
 from posrec.recommend.rank.best_items import (
-    Best,
     Columns,
     Floats,
-    Mask,
+    Found,
     Masks,
-    VectorSearch,
+    TableSearch,
+    best_allowed,
     best_of,
     lengths_of,
-    log_sum_of,
+    log_sums_of,
 )
 from posrec.recommend.rank.encoder import (
     LARGEST_ONNX_FILE,
@@ -38,8 +39,10 @@ LEVELS = 127
 ZERO_POINT = np.array(128, np.uint8)
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 CACHED = 1 << 23  # numbers; larger tables do not stay in a processor's cache
+SCORES_IN_CACHE = 1 << 19  # numbers
 MOST_THREADS = 4  # of one search; more than two were not measured
 MORE_BLOCKS = 44  # looked into beyond the number of items asked for
+FEWEST_ITEMS = 2 * MORE_BLOCKS * BLOCK  # fewer are scored in full
 MOST_EQUAL = 4  # times as many blocks may reach the threshold, by equal scores
 LOWEST = np.iinfo(np.int32).min  # below every rounded score
 
@@ -65,13 +68,16 @@ def is_signed(items: int, d: int) -> bool:
     return False
 
 
-def rounded_items(table: Floats) -> bytes | None:
-    """An ONNX file that multiplies 8-bit sessions [B, d] with the rounded items: scores [B, n'].
+def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
+    """An ONNX file that multiplies 8-bit sessions [B, d] with the rounded items: scores [B, n'],
+    in units of which [B, 1] is given. With log sums also log Z [B, 1] of these products.
 
-    n' is n, filled up to a multiple of BLOCK. None if the items can't be rounded (none, too many,
-    not finite), or ONNX is not installed.
+    n' is n, filled up to a multiple of BLOCK. None if there are too few items to gain by it, or
+    too many, or they are not finite, or ONNX is not installed.
     """
-    if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
+    if len(table) < FEWEST_ITEMS or table.size > LARGEST_ONNX_FILE:
+        return None
+    if not np.isfinite(table).all():
         return None
     try:
         import_runtime()
@@ -84,21 +90,23 @@ def rounded_items(table: Floats) -> bytes | None:
     zero = np.array(0, np.int8) if is_signed(*table.shape) else ZERO_POINT
     filled = np.pad(levels, ((0, -len(levels) % BLOCK), (0, 0))).T + zero  # [d, n']
     d, columns = filled.shape
-    items = np.ascontiguousarray(filled.astype(zero.dtype))
-    types = onnx.TensorProto
+    constants = {
+        "items": np.ascontiguousarray(filled.astype(zero.dtype)),
+        "zero of sessions": ZERO_POINT,
+        "zero of items": zero,
+    }
     value_info = onnx.helper.make_tensor_value_info
-    inputs = ["sessions", "items", "zero of sessions", "zero of items"]
+    sessions = value_info("sessions", onnx.TensorProto.UINT8, ["B", d])
+    scores = value_info("scores", onnx.TensorProto.INT32, ["B", columns])
+    product = onnx.helper.make_node(
+        "MatMulInteger", ["sessions", *constants], ["scores"]
+    )
+    graph = onnx.helper.make_graph([product], "rounded", [sessions], [scores])
+    if with_log_sums:
+        add_log_sums(graph, constants, len(table))
     from_array = onnx.numpy_helper.from_array
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("MatMulInteger", inputs, ["scores"])],
-        "rounded",
-        [value_info("sessions", types.UINT8, ["B", d])],
-        [value_info("scores", types.INT32, ["B", columns])],
-        [
-            from_array(items, "items"),
-            from_array(ZERO_POINT, "zero of sessions"),
-            from_array(zero, "zero of items"),
-        ],
+    graph.initializer.extend(
+        from_array(array, name) for name, array in constants.items()
     )
     opset = onnx.helper.make_opsetid("", 18)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9)
@@ -111,27 +119,68 @@ def rounded_items(table: Floats) -> bytes | None:
     return bytes(model.SerializeToString())
 
 
+def add_log_sums(graph: Any, constants: dict[str, npt.NDArray[Any]], n: int) -> None:
+    """Add log Z of the n products, m + log sum_i exp(z_i - m), with the highest product m."""
+    from onnx import TensorProto, helper
+
+    constants["first"] = np.array([0])
+    constants["n"] = np.array([n])
+    constants["axis"] = np.array([1])
+    units = helper.make_tensor_value_info("units", TensorProto.FLOAT, ["B", 1])
+    log_sums = helper.make_tensor_value_info("log sums", TensorProto.FLOAT, ["B", 1])
+    graph.input.append(units)
+    graph.output.append(log_sums)
+    for operation, inputs, output in (
+        # Without the products that fill up the last block.
+        ("Slice", ["scores", "first", "n", "axis"], "of items"),
+        ("ReduceMax", ["of items", "axis"], "highest"),
+        ("Sub", ["of items", "highest"], "below"),
+        ("CastLike", ["below", "units"], "levels below"),
+        ("Mul", ["levels below", "units"], "logits"),
+        ("Exp", ["logits"], "exponentials"),
+        ("ReduceSum", ["exponentials", "axis"], "sums"),
+        ("Log", ["sums"], "logs"),
+        ("CastLike", ["highest", "units"], "highest level"),
+        ("Mul", ["highest level", "units"], "m"),
+        ("Add", ["logs", "m"], "log sums"),
+    ):
+        graph.node.append(helper.make_node(operation, inputs, [output]))
+
+
+class RoundedScores(NamedTuple):
+    """Scores of the rounded vectors of B sessions."""
+
+    levels: Rounded  # [B, n'] in units
+    units: Floats  # [B]
+    slack: Floats  # [B] a bound on their error
+    log_sums: Floats | None  # [B] log Z, if the file computes it
+
+
 class RoundedItems:
     """`content` is a file of `rounded_items`."""
 
     def __init__(self, content: bytes, threads: int) -> None:
         self.session = open_session(content, threads)
+        self.has_log_sums = len(self.session.get_outputs()) > 1
         about = self.session.get_modelmeta().custom_metadata_map
         self.step = np.float32(about["step"])
         self.longest = np.float32(about["longest"])
         self.error = np.float32(about["error"]) + np.float32(ROUNDING) * self.longest
 
-    def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
-        """The scores [B, n'] of the rounded vectors, their unit [B], a bound [B] on their error."""
+    def scores(self, sessions: Floats) -> RoundedScores:
         steps = step_of(sessions, axis=1)
         levels = np.rint(sessions / steps[:, None])
         # By Cauchy-Schwarz, for the rounded v' = v - f and x' = x - e of an item v and a session x,
         #     |v·x - v'·x'|  <=  |v'| |e| + |f| |x|
         session_errors = lengths_of(sessions - levels * steps[:, None])
         slack = lengths_of(sessions) * self.error + session_errors * self.longest
-        levels += ZERO_POINT
-        (scores,) = self.session.run(None, {"sessions": levels.astype(np.uint8)})
-        return scores, steps * self.step, slack
+        units = steps * self.step
+        inputs = {"sessions": (levels + ZERO_POINT).astype(np.uint8)}
+        if not self.has_log_sums:
+            (scores,) = self.session.run(None, inputs)
+            return RoundedScores(scores, units, slack, None)
+        scores, log_sums = self.session.run(None, {**inputs, "units": units[:, None]})
+        return RoundedScores(scores, units, slack, log_sums[:, 0])
 
 
 def allowed(scores: Rounded, masks: Masks) -> Rounded:
@@ -171,47 +220,74 @@ def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]
     return thresholds, rows[chosen], slot * number_of_blocks + block[chosen]
 
 
-class ExactSearch(VectorSearch):
+class ExactSearch(TableSearch):
     """`rounded` is a file of `rounded_items`, if there is one already; `cores` may be used for one
     search."""
 
     kind = "exact"
-    recall = 1.0
 
     def __init__(
-        self, table: Floats, rounded: bytes | None = None, cores: int = 1
+        self,
+        table: Floats,
+        with_log_sums: bool = False,
+        rounded: bytes | None = None,
+        cores: int = 1,
     ) -> None:
         self.table = table
+        self.with_log_sums = with_log_sums
         self.in_full = 0  # sessions that had to be scored in full
-        content = rounded_items(table) if rounded is None else rounded
+        content = rounded_items(table, with_log_sums) if rounded is None else rounded
         # Several cores read a large catalogue faster; a small one takes less than a millisecond.
         threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
         self.rounded = None if content is None else RoundedItems(content, threads)
 
-    def search(
-        self,
-        sessions: Floats,
-        counts: Sequence[int],
-        masks: Masks | None = None,
-        with_log_sums: bool = False,
-    ) -> list[tuple[Best, float]]:
-        masks = masks or [None] * len(sessions)
+    def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
         most = max(counts) + MORE_BLOCKS
         if self.rounded is None or len(self.table) < 2 * most * BLOCK:
-            return [
-                self.search_in_full(session, k, mask, with_log_sums)
-                for session, k, mask in zip(sessions, counts, masks, strict=True)
-            ]
-        scores, unit, slack = self.rounded.scores(sessions)
-        thresholds, rows, columns = best_rounded(allowed(scores, masks), most)
-        bounds = thresholds * unit + slack  # no skipped item has a higher score
+            return self.search_in_full(sessions, counts, masks)
+        # As many sessions at a time as their scores fit in a processor's cache.
+        size = max(1, SCORES_IN_CACHE // len(self.table))
+        parts = [
+            self.search_rounded(
+                self.rounded,
+                sessions[start : start + size],
+                counts[start : start + size],
+                masks[start : start + size],
+            )
+            for start in range(0, len(sessions), size)
+        ]
+        best = list(chain.from_iterable(part.best for part in parts))
+        log_sums = [part.log_sums for part in parts if part.log_sums is not None]
+        return Found(best, np.concatenate(log_sums) if log_sums else None)
+
+    def search_rounded(
+        self,
+        rounded: RoundedItems,
+        sessions: Floats,
+        counts: Sequence[int],
+        masks: Masks,
+    ) -> Found:
+        scores = rounded.scores(sessions)
+        most = max(counts) + MORE_BLOCKS
+        thresholds, rows, columns = best_rounded(allowed(scores.levels, masks), most)
+        bounds = thresholds * scores.units + scores.slack  # no skipped item has more
         is_item = columns < len(self.table)  # the others fill up the last block
         rows = rows[is_item]
         columns = columns[is_item]
         vectors = self.table.take(columns, 0)
         exact = np.einsum("cd,cd->c", vectors, sessions.take(rows, 0))
+        log_sums = scores.log_sums
+        if log_sums is not None:
+            # The exact products of the candidates in place of the rounded ones. If R is the share
+            # of Z from rounded products, the error of log Z is at most
+            # log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
+            in_sum = scores.levels[rows, columns] * scores.units[rows]
+            log_sum = log_sums[rows]
+            change = np.exp(exact - log_sum) - np.exp(in_sum - log_sum)
+            changes = np.bincount(rows, change, len(sessions)).astype(np.float32)
+            log_sums = log_sums + np.log1p(changes)
         starts = np.searchsorted(rows, np.arange(len(sessions) + 1))
-        results = []
+        found = []
         for row, (k, mask) in enumerate(zip(counts, masks, strict=True)):
             candidates = slice(starts[row], starts[row + 1])
             best = best_of(exact[candidates], k, columns[candidates])
@@ -219,43 +295,34 @@ class ExactSearch(VectorSearch):
             is_certain = len(best.scores) == k and bounds[row] < best.scores[-1]
             if not is_certain:
                 self.in_full += 1
-                in_full = self.search_in_full(sessions[row], k, mask, with_log_sums)
-                results.append(in_full)
-                continue
-            log_sum = 0.0
-            if with_log_sums:
-                # The rounded products, those of the candidates replaced by the exact ones. If R is
-                # the share of Z from rounded products, the error of log Z is at most
-                # log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
-                products = scores[row, : len(self.table)].astype(np.float32)
-                products *= unit[row]
-                products[columns[candidates]] = exact[candidates]
-                log_sum = log_sum_of(products)
-            results.append((best, log_sum))
-        return results
+                in_full = self.search_in_full(sessions[row : row + 1], [k], [mask])
+                best = in_full.best[0]
+                if log_sums is not None and in_full.log_sums is not None:
+                    log_sums[row] = in_full.log_sums[0]
+            found.append(best)
+        return Found(found, log_sums)
 
     def search_in_full(
-        self, session: Floats, k: int, mask: Mask | None, with_log_sums: bool
-    ) -> tuple[Best, float]:
-        """As `search`, for one session vector [d], from the products of all items."""
-        scores = self.table @ session
-        log_sum = log_sum_of(scores) if with_log_sums else 0.0
-        if mask is None:
-            return best_of(scores, k), log_sum
-        return best_of(scores[mask], k, np.flatnonzero(mask)), log_sum
+        self, sessions: Floats, counts: Sequence[int], masks: Masks
+    ) -> Found:
+        """As `search`, from the products of all items."""
+        scores = sessions @ self.table.T
+        log_sums = log_sums_of(scores) if self.with_log_sums else None
+        rows = zip(scores, counts, masks, strict=True)
+        return Found([best_allowed(*row) for row in rows], log_sums)
 
 
 def rounded_name(table: Floats) -> str:
     return "signed" if is_signed(*table.shape) else "unsigned"
 
 
-def item_vectors_content(table: Floats, similar: Floats) -> bytes:
+def item_vectors_content(table: Floats, similar: Floats, with_log_sums: bool) -> bytes:
     """The content of items.safetensors: the vectors by whose products items are found, also
     rounded, and by whose cosines they are similar."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
-    rounded = rounded_items(table)
+    rounded = rounded_items(table, with_log_sums)
     if rounded is not None:
         arrays[rounded_name(table)] = np.frombuffer(rounded, np.uint8)
     if not np.array_equal(table, similar):

@@ -7,7 +7,7 @@ scored again in full. `build` chooses the fewest probes that find enough of the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from posrec.config import check_settings, setting
 from posrec.errors import InputError, first_line, imported
 from posrec.io import whole_file
 from posrec.recommend.rank.best_items import (
-    Best,
     Columns,
     Floats,
+    Found,
     Masks,
-    VectorSearch,
+    TableSearch,
     best_of,
-    log_sum_of,
+    log_sums_of,
 )
-from posrec.recommend.rank.encoder import Encode, drawn_sessions, padded
+from posrec.recommend.rank.encoder import Encoder, drawn_sessions, padded
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
 
@@ -73,10 +73,10 @@ class IndexSettings:
         return self.index == "faiss" or (self.index == "auto" and items > LARGE)
 
 
-class FaissSearch(VectorSearch):
+class FaissSearch(TableSearch):
     kind = "faiss"
 
-    def __init__(self, table: Floats, index: Any) -> None:
+    def __init__(self, table: Floats, index: Any, with_log_sums: bool = False) -> None:
         n, d = table.shape
         if (index.ntotal, index.d) != (n, d):
             raise InputError(
@@ -85,41 +85,35 @@ class FaissSearch(VectorSearch):
             )
         self.table = table
         self.index = index
+        self.with_log_sums = with_log_sums
         self.recall = 0.0  # not measured yet
 
-    def search(
-        self,
-        sessions: Floats,
-        counts: Sequence[int],
-        masks: Masks | None = None,
-        with_log_sums: bool = False,
-    ) -> list[tuple[Best, float]]:
-        masks = masks or [None] * len(sessions)
+    def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
         shares = [
             np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None
         ]
         share = max(min(shares, default=1.0), SMALLEST_SHARE)
         most = min(int(RESCORED * max(counts) / share), len(self.table))
         _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
-        results = []
+        found = []
+        log_sums = np.zeros(len(sessions), np.float32)
         rows = zip(sessions, nearest, counts, masks, strict=True)
-        for session, columns, k, mask in rows:
+        for row, (session, columns, k, mask) in enumerate(rows):
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
                 columns = np.arange(len(self.table))
-            scores = self.products(session, columns)
-            log_sum = 0.0
-            if with_log_sums:
-                log_sum = self.estimated_log_sum(session, columns, scores)
+            scores = self.table.take(columns, 0) @ session
+            if self.with_log_sums:
+                log_sums[row] = self.estimated_log_sum(session, columns, scores)
             if mask is not None:
                 is_allowed = mask[columns]
                 columns = columns[is_allowed]
                 scores = scores[is_allowed]
                 if len(columns) < k:  # the mask allows too few of them
                     columns = np.flatnonzero(mask)
-                    scores = self.products(session, columns)
-            results.append((best_of(scores, k, columns), log_sum))
-        return results
+                    scores = self.table.take(columns, 0) @ session
+            found.append(best_of(scores, k, columns))
+        return Found(found, log_sums)
 
     @cached_property
     def sample(self) -> tuple[Columns, Floats]:
@@ -138,11 +132,11 @@ class FaissSearch(VectorSearch):
         columns, vectors = self.sample
         is_other = ~np.isin(columns, nearest, assume_unique=True)
         others = (vectors @ session)[is_other]
-        exact = log_sum_of(scores)
+        exact = float(log_sums_of(scores[None])[0])
         if not len(others):
             return exact
         left = len(self.table) - len(nearest)
-        estimate = log_sum_of(others) + np.log(left / len(others))
+        estimate = log_sums_of(others[None])[0] + np.log(left / len(others))
         return float(np.logaddexp(exact, estimate))
 
 
@@ -175,52 +169,54 @@ def build(table: Floats, sessions: Floats, settings: IndexSettings) -> FaissSear
 
 def exact_best(table: Floats, sessions: Floats) -> list[Columns]:
     counts = [min(BEST, len(table))] * len(sessions)
-    results = ExactSearch(table).search(sessions, counts)
-    return [best.columns for best, _ in results]
+    found = ExactSearch(table).search(sessions, counts, [None] * len(sessions))
+    return [best.columns for best in found.best]
 
 
 def recall(search: FaissSearch, sessions: Floats, exact: list[Columns]) -> float:
-    results = search.search(sessions, [len(columns) for columns in exact])
+    counts = [len(columns) for columns in exact]
+    found = search.search(sessions, counts, [None] * len(sessions))
     shares = [
         np.isin(columns, best.columns).mean()
-        for columns, (best, _) in zip(exact, results, strict=True)
+        for columns, best in zip(exact, found.best, strict=True)
     ]
     return float(np.mean(shares))
 
 
-def likely_sessions(run: Run, longest: int, encode: Encode) -> Floats:
+def likely_sessions(run: Run, encoder: Encoder) -> Floats:
     """Vectors of sessions of one to five items, drawn by their training clicks."""
     draw = np.random.default_rng(0)
+    longest = encoder.max_length
     lengths = draw.integers(1, min(5, longest) + 1, RECALL_SESSIONS)
     sessions = drawn_sessions(run.popularity, lengths, draw)
-    vectors, _ = encode(*padded(sessions, longest))
+    vectors, _ = encoder.encode(*padded(sessions, longest))
     return vectors
 
 
 def write_index(
     run: Run, path: Path, settings: IndexSettings, overwrite: bool = False
 ) -> FaissSearch:
-    from posrec.recommend.rank.torch_model import encode, item_table
+    from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 
     faiss = import_faiss()
     table = item_table(run)
-    longest = run.model.config.max_length
     with whole_file(path, overwrite) as unfinished:
-        sessions = likely_sessions(run, longest, partial(encode, run.model))
+        sessions = likely_sessions(run, TorchEncoder(run.model))
         search = build(table, sessions, settings)
         faiss.write_index(search.index, str(unfinished))
     return search
 
 
 def parse_index(
-    content: bytes, path: Path, table: Floats, sessions: Floats
+    content: bytes, path: Path, table: Floats, run: Run, encoder: Encoder
 ) -> FaissSearch:
-    """The index in the content of the file `path`; its recall is measured on `sessions`."""
+    """The index in the content of the file `path`; its recall is measured on likely sessions."""
     faiss = import_faiss()
     try:
         index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
     except RuntimeError as error:
         raise InputError(f"{path} is not a faiss index ({first_line(error)})") from None
-    search = FaissSearch(table, index)
+    search = FaissSearch(table, index, encoder.has_own_items)
+    sessions = likely_sessions(run, encoder)
     search.recall = recall(search, sessions, exact_best(table, sessions))
     return search

@@ -1,13 +1,12 @@
 """The one ranker: the best items for many queries, each with its own k and its own candidates.
 
-`ScoresRanker` in torch_model.py scores every item, for any model, also on a GPU. `SearchRanker` is
-quicker for small batches on a CPU. A session without a known click gets the most clicked items.
+An encoder computes session vectors, a search finds the items with the highest products. A session
+without a known click gets the most clicked items.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,14 +15,17 @@ from posrec.recommend.rank.best_items import (
     Best,
     Columns,
     Floats,
-    VectorSearch,
+    Found,
+    Search,
     best_of,
 )
-from posrec.recommend.rank.encoder import Encode, padded
+from posrec.recommend.rank.encoder import Encoder, padded
 from posrec.recommend.session import EncodedSession
 
 SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
-SESSIONS_IN_MEMORY = 1024
+SESSIONS_AT_ONCE = 64  # more are no quicker, and padded to a longer session
+
+NOTHING = Best(np.empty(0, np.float32), np.empty(0, np.int64))
 
 Ranking = list[tuple[int, float]]  # item numbers and their scores, the best first
 
@@ -39,35 +41,36 @@ class Query:
 class Ranker:
     """Ranks items 1..n, whose training clicks `popularity [n]` counts.
 
-    `model` is an OnnxModel, or a model of torch. With a term for own items, scores are log
-    probabilities.
+    If a model has a term for the session's own items, scores are log probabilities. The term
+    changes only the scores of these items, and adds one number to all others
+    (nn/items/own_items.py), so they are ranked among those that the search finds.
     """
 
-    search_kind = "all scores"  # or exact or faiss
-    recall = 1.0  # the share of the exact best 20 items that is found
-
-    def __init__(self, model: Any, popularity: Floats) -> None:
+    def __init__(self, encoder: Encoder, search: Search, popularity: Floats) -> None:
+        self.encoder = encoder
+        self.search = search
         self.popularity = popularity
         self.items = len(popularity)
-        self.max_length: int = model.config.max_length
-        self.stride: int = model.stride
-        self.has_own_items: bool = model.has_own_items
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """The best items of every query; fewer than its k where too few are left."""
-        size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
-        known = [query for query in queries if query.session.numbers]
-        rankings: list[Ranking] = []
-        for start in range(0, len(known), size):
-            rankings += self.rank_known(known[start : start + size])
+        rankings: list[Ranking] = [[] for _ in queries]
+        known = []
         for position, query in enumerate(queries):
-            if not query.session.numbers:
-                rankings.insert(position, self.popular_items(query))
+            if query.session.numbers:
+                known.append(position)
+            else:
+                rankings[position] = self.popular_items(query)
+        size = max(1, min(SESSIONS_AT_ONCE, SCORES_IN_MEMORY // self.items))
+        if len(known) > size:
+            # Sessions of similar length are padded together.
+            known.sort(key=lambda position: len(queries[position].session.numbers))
+        for start in range(0, len(known), size):
+            chunk = known[start : start + size]
+            ranked = self.rank_known([queries[position] for position in chunk])
+            for position, ranking in zip(chunk, ranked, strict=True):
+                rankings[position] = ranking
         return rankings
-
-    def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        """As `rank`, for sessions with a known click."""
-        raise NotImplementedError
 
     @cached_property
     def most_clicked(self) -> Columns:
@@ -80,83 +83,85 @@ class Ranker:
         if mask is not None:
             columns = columns[mask[columns]]
         columns = columns[: query.k + len(query.left_out)]
-        return as_ranking(Best(self.popularity[columns], columns), query)
-
-
-class SearchRanker(Ranker):
-    """`encode` gives session vectors, `search` finds their items.
-
-    A term for the session's own items changes only their scores, and adds one number to all others
-    (nn/items/own_items.py), so they are ranked among those that the search finds.
-    """
-
-    def __init__(
-        self, model: Any, popularity: Floats, encode: Encode, search: VectorSearch
-    ) -> None:
-        super().__init__(model, popularity)
-        self.encode = encode
-        self.search = search
-        self.search_kind = search.kind
-        self.recall = search.recall
+        return chosen(pairs(Best(self.popularity[columns], columns)), query)
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
+        """As `rank`, for sessions with a known click."""
         sessions = [query.session.numbers for query in queries]
-        batch = padded(sessions, self.max_length, self.stride)
-        vectors, own_items = self.encode(*batch)
+        encoder = self.encoder
+        batch = padded(sessions, encoder.max_length, encoder.stride)
+        vectors, own_items = encoder.encode(*batch)
         own_slots = 0 if own_items is None else own_items.items.shape[1]
         # More items than k are found, since some of them may have to be left out.
         counts = [
             min(query.k + len(query.left_out) + own_slots, self.items)
             for query in queries
         ]
-        results = self.searched(queries, vectors, counts, own_items is not None)
-        best = []
-        for row, query in enumerate(queries):
-            columns = query.candidates.few
-            if columns is None:
-                best.append(results[row][0])
-            else:
-                products = self.search.products(vectors[row], columns)
-                best.append(best_of(products, counts[row], columns))
-        if own_items is not None:
-            log_sums = [log_sum for _, log_sum in results.values()]
-            masks = [query.candidates.mask for query in queries]
-            best = own_items.ranked_with(best, log_sums, masks)
-        return list(map(as_ranking, best, queries))
+        found = self.searched(queries, vectors, counts, own_items is not None)
+        if own_items is None:
+            return [
+                chosen(pairs(best), query)
+                for best, query in zip(found.best, queries, strict=True)
+            ]
+        assert found.log_sums is not None
+        products = self.search.products(vectors, own_items.columns)
+        own_scores, added = own_items.log_chances(products, found.log_sums)
+        rows = zip(queries, found.best, own_items.items, own_scores, added, strict=True)
+        return [with_own_items(*row) for row in rows]
 
     def searched(
         self,
         queries: Sequence[Query],
         vectors: Floats,
-        counts: Sequence[int],
-        with_log_sums: bool,
-    ) -> dict[int, tuple[Best, float]]:
-        """The results of the search by row. Few candidates are scored one by one instead; if log Z
-        is needed, they are searched too, for one item."""
-        rows = []
-        row_counts = []
-        row_masks = []
-        for row, query in enumerate(queries):
-            is_few = query.candidates.few is not None
-            if is_few and not with_log_sums:
-                continue
-            rows.append(row)
-            row_counts.append(1 if is_few else counts[row])
-            row_masks.append(None if is_few else query.candidates.mask)
-        if not rows:
-            return {}
-        results = self.search.search(
-            vectors[rows], row_counts, row_masks, with_log_sums
-        )
-        return dict(zip(rows, results, strict=True))
+        counts: list[int],
+        needs_log_sums: bool,
+    ) -> Found:
+        """What the search finds. Few candidates are scored one by one instead; if log Z is needed,
+        they are searched too, for one item."""
+        few = [query.candidates.few for query in queries]
+        masks = [query.candidates.mask for query in queries]
+        if all(columns is None for columns in few):
+            return self.search.search(vectors, counts, masks)
+        found = Found([NOTHING] * len(queries))
+        if needs_log_sums or any(columns is None for columns in few):
+            for row, columns in enumerate(few):
+                if columns is not None:
+                    counts[row] = 1
+                    masks[row] = None
+            found = self.search.search(vectors, counts, masks)
+        for row, columns in enumerate(few):
+            if columns is not None:
+                products = self.search.products(vectors[row : row + 1], columns[None])
+                found.best[row] = best_of(products[0], len(columns), columns)
+        return found
 
 
-def as_ranking(best: Best, query: Query) -> Ranking:
-    """The k best as item numbers, without those that are left out."""
-    numbers = (best.columns + 1).tolist()
-    ranking = [
-        (number, score)
-        for number, score in zip(numbers, best.scores.tolist(), strict=True)
-        if number not in query.left_out
-    ]
+def pairs(best: Best) -> Ranking:
+    """As item numbers with their scores."""
+    return list(zip((best.columns + 1).tolist(), best.scores.tolist(), strict=True))
+
+
+def chosen(ranking: Ranking, query: Query) -> Ranking:
+    """The k best, without those that are left out."""
+    if query.left_out:
+        ranking = [item for item in ranking if item[0] not in query.left_out]
     return ranking[: query.k]
+
+
+def with_own_items(
+    query: Query, best: Best, items: Columns, own_scores: Floats, added: float
+) -> Ranking:
+    """The session's own items, if they are candidates, ranked among the others that were found,
+    whose log p is their product plus `added`."""
+    mask = query.candidates.mask
+    own = dict(zip(items.tolist(), own_scores.tolist(), strict=True))
+    own.pop(0, None)  # empty slots
+    others = pairs(Best(best.scores + added, best.columns))
+    ranking = [item for item in others if item[0] not in own]
+    ranking += [
+        (number, score)
+        for number, score in own.items()
+        if mask is None or mask[number - 1]
+    ]
+    ranking.sort(key=lambda item: -item[1])
+    return chosen(ranking, query)

@@ -1,4 +1,4 @@
-"""Ranking by torch: the vectors of a model as arrays, and a ranker by all scores."""
+"""Computing by torch: session vectors of any model, and a search on a GPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,21 @@ import torch
 from torch import Tensor
 
 from posrec.errors import InputError
-from posrec.evaluation.metrics import top
-from posrec.models.base import SessionModel
+from posrec.models.base import Model, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
+from posrec.recommend.rank.best_items import (
+    Best,
+    Columns,
+    Floats,
+    Found,
+    Masks,
+    OwnItemArrays,
+    Search,
+    best_allowed,
+)
 from posrec.recommend.rank.encoder import Encoded
-from posrec.recommend.rank.ranker import Query, Ranker, Ranking
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
 
 
@@ -24,10 +32,8 @@ def as_floats(tensor: Tensor) -> Floats:
 
 
 def as_arrays(own_items: OwnItems) -> OwnItemArrays:
-    assert own_items.products is not None
     return OwnItemArrays(
         own_items.items.cpu().numpy(),
-        as_floats(own_items.products),
         as_floats(own_items.raised),
         as_floats(own_items.repeat),
         as_floats(own_items.explore),
@@ -51,49 +57,82 @@ def similarity_vectors(run: Run) -> Floats:
     return as_floats(model.similarity_vectors())
 
 
-@torch.inference_mode()
-def encode(model: Any, items: Columns, lengths: Columns) -> Encoded:
-    batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
-    vectors, own_items = model.sessions_and_own_items(batch)
-    arrays = None if own_items is None else as_arrays(own_items)
-    return as_floats(vectors), arrays
+class TorchEncoder:
+    """Session vectors of a model; the vector of a counting model is its scores of all items."""
 
-
-class ScoresRanker(Ranker):
-    """Ranks by the scores of all items. `scorer` has `scores(batch)`: a model, or an OnnxModel."""
-
-    def __init__(self, scorer: Any, popularity: Floats, device: torch.device) -> None:
-        super().__init__(scorer, popularity)
-        self.scorer = scorer
+    def __init__(self, model: Model, device: torch.device | None = None) -> None:
+        self.model = model.to(device or "cpu").eval()
         self.device = device
+        self.max_length: int = model.config.max_length
+        self.stride = model.stride
+        self.has_own_items = model.has_own_items
 
     @torch.inference_mode()
-    def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
-        sessions = [query.session.numbers for query in queries]
-        batch = SessionBatch.of(sessions, self.max_length, self.stride)
-        scores = self.scorer.scores(batch.to(self.device))  # [B, n]
-        scores = scores.to(self.device, torch.float32)
-        masks = [query.candidates.mask for query in queries]
+    def encode(self, items: Columns, lengths: Columns) -> Encoded:
+        batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
+        batch = batch.to(self.device or "cpu")
+        if not isinstance(self.model, SessionModel):
+            return as_floats(self.model.scores(batch)), None
+        vectors, own_items = self.model.sessions_and_own_items(batch)
+        arrays = None if own_items is None else as_arrays(own_items)
+        return as_floats(vectors), arrays
+
+
+class AllScores(Search):
+    """For session vectors that are scores of all items."""
+
+    kind = "all scores"
+
+    def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
+        rows = zip(sessions, counts, masks, strict=True)
+        return Found([best_allowed(*row) for row in rows])
+
+    def products(self, sessions: Floats, columns: Columns) -> Floats:
+        return np.take_along_axis(sessions, columns, 1)
+
+
+class GpuSearch(Search):
+    """The products with all items on a GPU, where their vectors stay."""
+
+    kind = "exact"
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table  # [n, d]
+
+    @torch.inference_mode()
+    def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
+        device = self.table.device
+        products = torch.from_numpy(sessions).to(device) @ self.table.T  # [B, n]
+        log_sums = as_floats(products.logsumexp(1))
         if any(mask is not None for mask in masks):
-            every = np.ones(self.items, np.bool_)
+            every = np.ones(len(self.table), np.bool_)
             of_rows = [every if mask is None else mask for mask in masks]
             # All sessions of a file have the same mask, which is then not copied for each.
             is_same = all(mask is of_rows[0] for mask in of_rows)
             allowed = torch.from_numpy(of_rows[0] if is_same else np.stack(of_rows))
-            scores = scores.masked_fill(~allowed.to(self.device), -torch.inf)
-        left_out = [
-            (row, item) for row, query in enumerate(queries) for item in query.left_out
-        ]
-        if left_out:
-            rows, items = torch.tensor(left_out, device=self.device).T
-            scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
-        most = min(max(query.k for query in queries), self.items)
-        best_scores, columns = top(scores, most)
-        numbers = (columns + 1).tolist()
-        return list(map(allowed_ranking, queries, best_scores.tolist(), numbers))
+            products = products.masked_fill(~allowed.to(device), -torch.inf)
+        best = products.topk(max(counts))
+        columns = best.indices.cpu().numpy()
+        found = []
+        for row, scores in enumerate(as_floats(best.values)):
+            is_allowed = scores[: counts[row]] != -np.inf
+            number = np.count_nonzero(is_allowed)
+            found.append(Best(scores[:number], columns[row, :number]))
+        return Found(found, log_sums)
+
+    @torch.inference_mode()
+    def products(self, sessions: Floats, columns: Columns) -> Floats:
+        vectors = self.table[torch.from_numpy(columns).to(self.table.device)]
+        of_sessions = torch.from_numpy(sessions).to(self.table.device)
+        return as_floats(torch.einsum("brd,bd->br", vectors, of_sessions))
 
 
-def allowed_ranking(query: Query, scores: list[float], numbers: list[int]) -> Ranking:
-    """The k best items, without those that are left out, whose score is -inf."""
-    best = zip(numbers[: query.k], scores, strict=False)
-    return [(number, score) for number, score in best if score != -torch.inf]
+@torch.inference_mode()
+def search_of(model: Model, device: torch.device, cores: int = 1) -> Search:
+    """The search for a model of torch; its item vectors are computed here, once."""
+    if not isinstance(model, SessionModel):
+        return AllScores()
+    table = model.to(device).eval().item_vectors()
+    if device.type == "cpu":
+        return ExactSearch(as_floats(table), model.has_own_items, cores=cores)
+    return GpuSearch(table.float())

@@ -198,8 +198,8 @@ class RunReloader:
             why=why,
             by="onnx" if recommender.uses_onnx else "torch",
             items=ranker.items,
-            search=ranker.search_kind,
-            recall=round(ranker.recall, 4),
+            search=ranker.search.kind,
+            recall=round(ranker.search.recall, 4),
         )
         if self.settings.onnx and (missing := missing_export(recommender)):
             log_event(missing)

@@ -1,0 +1,190 @@
+"""The clicks of a batch in two layouts, of which a model's equations see the same methods.
+
+`PackedClicks` holds the clicks of all sessions in rows, and a vector is asked for at each: training
+and evaluation. `PaddedClicks` holds sessions as [B, L], and a vector is asked for at the last click
+of each: recommending. A value "of every click" is [T, ...] or [B, L, ...]. Of Q = T or B clicks
+that are asked for, each sees W clicks: itself and those before it, by distance or by position."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from posrec.encodings.schemes import look_up
+from posrec.nn.items.item_table import is_item
+from posrec.nn.packing import Packing, constants
+
+
+class Clicks:
+    """What both layouts have."""
+
+    items: Tensor  # of every click, as the batch has them
+    times: Tensor  # of every click: clicks on its item so far, with this one
+    first_time: Tensor  # of every click: the position of the first click on its item
+    length: Tensor  # [Q, 1] of the session up to a click that is asked for
+    is_return: Tensor  # [Q, 1] whether its item was clicked before
+    distance: Tensor  # [W] or [Q, W] how far before the asked click each seen click is
+    latest: Tensor  # [Q, W] the items that are seen, each where it was clicked last; elsewhere 0
+    slot: Tensor  # [L] 0, 1, ...
+
+    @property
+    def longest(self) -> int:
+        """L"""
+        raise NotImplementedError
+
+    def before(self, x: Tensor) -> Tensor:
+        """The values of the click before every click; 0 before the first."""
+        raise NotImplementedError
+
+    def by_position(self, table: Tensor) -> Tensor:
+        """The row of a table [P, d] for the position of every click."""
+        raise NotImplementedError
+
+    def of_first(self, x: Tensor) -> Tensor:
+        """For every click, the values of its session's first click."""
+        raise NotImplementedError
+
+    def asked(self, *values: Tensor) -> Sequence[Tensor]:
+        """Each of every click, [..., d] -> [Q, d], of the clicks that are asked for."""
+        raise NotImplementedError
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Of every click -> [Q, W, ...], of the clicks that each asked click sees."""
+        raise NotImplementedError
+
+    def same_in_slots(self) -> Tensor:
+        """[B, L, L] 1 where two clicks of a session are on the same item."""
+        raise NotImplementedError
+
+    def to_slots(self, x: Tensor) -> Tensor:
+        """Of every click -> [B, L, ...]."""
+        raise NotImplementedError
+
+    def to_rows(self, slots: Tensor) -> Tensor:
+        """[B, L, ...] -> of every click."""
+        raise NotImplementedError
+
+
+class PackedClicks(Clicks):
+    """Clicks are rows of a packing, one session after the other, so the click at distance k before
+    row t is row t - k."""
+
+    def __init__(self, items: Tensor, packing: Packing, known: int) -> None:
+        """`items` [T] of the rows; 1..known are known."""
+        rows = packing.slot_of_row.shape[0]
+        width = packing.longest
+        self.packing = packing
+        self.items = items
+        self.numbers = torch.where(is_item(items, known), items, 0)
+        position = packing.slot_of_row % width
+        if packing.used is not None:
+            # A row without a slot sees itself alone.
+            position = torch.where(packing.used, position, 0)
+        self.row = torch.arange(rows, device=items.device)
+        self.row_position = position
+        self.length = position[:, None] + 1
+        self.slot = torch.arange(width, device=items.device)
+        self.distance = self.slot
+        before = self.row[:, None] - self.distance
+        # Not clamp, of which torch's compiler makes an index that it can't use.
+        self.seen_rows = torch.where(before >= 0, before, 0)  # [T, W]
+        is_seen = self.distance < self.length
+        same = (self.numbers[self.seen_rows] == self.numbers[:, None]) & is_seen
+        self.times = same.sum(1)
+        self.is_return = self.times[:, None] > 1
+        self.first_time = position - torch.where(same, self.distance, 0).amax(1)
+        back = torch.where(same & (self.distance > 0), self.distance, width).amin(1)
+        # A click is the next one of the click that it returns to; those that return to none are
+        # written to an extra element.
+        earlier = torch.where(back < width, self.row - back, rows)
+        none = torch.full((rows + 1,), width, dtype=torch.long, device=items.device)
+        next_time = none.scatter(0, earlier, back)[:-1]  # [T] its distance
+        is_latest = is_seen & (next_time[self.seen_rows] > self.distance)
+        self.latest = torch.where(is_latest, self.numbers[self.seen_rows], 0)
+
+    @property
+    def longest(self) -> int:
+        return self.packing.longest
+
+    def before(self, x: Tensor) -> Tensor:
+        return torch.where(self.length > 1, x.roll(1, 0), 0)
+
+    def by_position(self, table: Tensor) -> Tensor:
+        return look_up(table, self.row_position)
+
+    def of_first(self, x: Tensor) -> Tensor:
+        return x[self.row - self.row_position]
+
+    def asked(self, *values: Tensor) -> Sequence[Tensor]:
+        return values
+
+    def seen(self, x: Tensor) -> Tensor:
+        if x.dim() == 2 and x.is_floating_point():
+            # The gradient of an embedding is quick on a CPU, and summed in order.
+            return functional.embedding(self.seen_rows, x)
+        return x[self.seen_rows]
+
+    def same_in_slots(self) -> Tensor:
+        numbers = self.to_slots(self.numbers)
+        return (numbers[:, :, None] == numbers[:, None]).float()
+
+    def to_slots(self, x: Tensor) -> Tensor:
+        return self.packing.to_slots(x)
+
+    def to_rows(self, slots: Tensor) -> Tensor:
+        return self.packing.to_rows(slots)
+
+
+class PaddedClicks(Clicks):
+    """Sessions [B, L]. An exported network takes most of its time for the number of operations, so
+    these are few."""
+
+    def __init__(self, items: Tensor, lengths: Tensor, known: int) -> None:
+        """`items` [B, L], of which 1..known are known, `lengths` [B]."""
+        self.items = items
+        self.slot = torch.arange(items.shape[1], device=items.device)
+        self.length = lengths[:, None]
+        position = self.length - 1
+        self.distance = position - self.slot
+        numbers = torch.where(is_item(items, known), items, 0)
+        self.same = (numbers[:, :, None] == numbers[:, None]).float()  # [B, L, L]
+        same_so_far = self.same.tril()
+        times = same_so_far.sum(2)
+        self.times = times.long()
+        self.first_time = same_so_far.argmax(2)
+        self.is_return = times.gather(1, position) > 1
+        # Padding has no number, as an unknown item has none.
+        self.latest = torch.where(times == self.same.sum(2), numbers, 0)
+        self.is_asked = self.distance[:, None] == 0  # [B, 1, L]
+
+    @property
+    def longest(self) -> int:
+        return self.items.shape[1]
+
+    def before(self, x: Tensor) -> Tensor:
+        return functional.pad(x, (0, 0, 1, -1))
+
+    def by_position(self, table: Tensor) -> Tensor:
+        return table[: self.longest]
+
+    def of_first(self, x: Tensor) -> Tensor:
+        return x[:, :1]
+
+    def asked(self, *values: Tensor) -> Sequence[Tensor]:
+        # A product with 0 and 1 is one operation, which a look-up is not.
+        side_by_side = torch.cat(values, 2)
+        together = (self.is_asked.to(side_by_side.dtype) @ side_by_side).squeeze(1)
+        return torch.split(together, constants([value.shape[2] for value in values]), 1)
+
+    def seen(self, x: Tensor) -> Tensor:
+        return x
+
+    def same_in_slots(self) -> Tensor:
+        return self.same
+
+    def to_slots(self, x: Tensor) -> Tensor:
+        return x
+
+    def to_rows(self, slots: Tensor) -> Tensor:
+        return slots

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Environment variables of a process that torchrun has started.
 LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+GPU_DRIVERS = ("nvidia[0-9]*", "kfd", "dxg")
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
 FEW_OPERATIONS = 1_000_000_000  # in a training step; PosRec on a small shop has fewer
@@ -47,9 +48,19 @@ def choose_device(name: str) -> "torch.device":
     return torch.device(name)
 
 
+def gpu_drivers() -> list[Path]:
+    """The files of GPU drivers on Linux: NVIDIA's, AMD's, and Windows' for its Linux."""
+    return [path for name in GPU_DRIVERS for path in Path("/dev").glob(name)]
+
+
 def computes_on_cpu(name: str) -> bool:
-    """Whether `choose_device(name)` is a CPU; "cpu" is known without torch."""
-    return name == "cpu" or choose_device(name).type == "cpu"
+    """Whether `choose_device(name)` is a CPU. torch, which takes seconds to import, is not asked if
+    there can't be a GPU."""
+    if name == "cpu" or (
+        name == "auto" and sys.platform == "linux" and not gpu_drivers()
+    ):
+        return True
+    return choose_device(name).type == "cpu"
 
 
 def started_by_torchrun() -> bool:

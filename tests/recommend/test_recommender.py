@@ -97,7 +97,7 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
     drawn = [draw.choices("abcdefx", k=draw.randrange(1, 5)) for _ in range(23)]
     together = shop.recommend(drawn, k=3)
     monkeypatch.setattr(ranker, "SCORES_IN_MEMORY", scores)
-    monkeypatch.setattr(ranker, "SESSIONS_AT_ONCE", sessions)
+    monkeypatch.setattr(shop.ranker.search, "at_once", sessions)
     sizes = []
     rank_known = shop.ranker.rank_known
 

@@ -24,6 +24,7 @@ from posrec.cli.options import (
     Workers,
 )
 from posrec.cli.printing import console, say, show, warn
+from posrec.device import usable_cores
 from posrec.errors import InputError, plural
 from posrec.progress import TerminalProgress
 
@@ -207,15 +208,19 @@ def score(
     """
     rules = answer_rules(context.params)
     from posrec.io.executor import executor_of
+    from posrec.models.own_code import OwnCode
+    from posrec.recommend.export.opening import open_recommender
     from posrec.recommend.files.score import score_file
-    from posrec.recommend.recommender import Recommender
 
-    open_run = partial(Recommender.load, run.absolute(), device, model, encoding)
+    code = OwnCode(model, encoding)
     started = time.monotonic()
     with (
         executor_of(engine, address, workers) as executor,
         TerminalProgress() as progress,
     ):
+        # Tasks on a cluster have a core each.
+        cores = threads or usable_cores() if executor.cpus == 1 else 1
+        open_run = partial(open_recommender, run.absolute(), device, code, cores=cores)
         counts = score_file(
             open_run,
             source,

@@ -178,14 +178,13 @@ def train_and_score(
 ) -> Evaluation:
     """Train a model and score it on the test part: for `compare`, `tune` and `reproduce`.
 
-    Its run is written into the folder `out`, without an export; nothing is kept if there is none.
+    Its run is written into the folder `out`; nothing is kept if there is none.
     With `on_validation`, the latest tenth of the training sessions is held out and scored, and
     the test part is not used. A trained model then has one metric, `choose_by` of its best epoch.
     """
-    options = replace(options, export=False)
     if out is not None and not on_validation:
         return write_run(data, model, out, options)[1]
-    options = replace(options, resumable=False)
+    options = replace(options, resumable=False, export=False)
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         if on_validation:
             return score_on_validation(data, model, Path(folder), options)

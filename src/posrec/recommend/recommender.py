@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
-from posrec.device import choose_device
+from posrec.device import choose_device, usable_cores
 from posrec.errors import InputError, RunFailed
 from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
 from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
@@ -57,6 +57,7 @@ class Recommender:
         search: Finds the best items for session vectors; None computes the item vectors, and
             searches them on the device.
         similarity: The vectors by which items are similar, if they are known without the model.
+        cores: How many may rank for a list of sessions; torch chooses by itself.
 
     Example::
 
@@ -72,6 +73,7 @@ class Recommender:
         scorer: Encoder | None = None,
         search: Search | None = None,
         similarity: Similarity | None = None,
+        cores: int = 1,
     ) -> None:
         self.run = run
         self.device_name = device
@@ -87,7 +89,7 @@ class Recommender:
 
             scorer = scorer or TorchEncoder(self.model, self.device)
             search = search or search_of(self.model, self.device)
-        self.ranker = Ranker(scorer, search, self.popularity)
+        self.ranker = Ranker(scorer, search, self.popularity, cores)
 
     @cached_property
     def device(self) -> "torch.device":
@@ -125,7 +127,8 @@ class Recommender:
         from posrec.models.own_code import OwnCode
         from posrec.recommend.export.opening import open_recommender
 
-        return open_recommender(run, device, OwnCode(spec, encoding))
+        code = OwnCode(spec, encoding)
+        return open_recommender(run, device, code, cores=usable_cores())
 
     def save(
         self, folder: str | Path, overwrite: bool = False, export: bool = True

@@ -227,7 +227,9 @@ def run_job(
         "python": platform.python_version(),
         "machine": machine,
     }
-    options = FitOptions(job.all_settings, device, SilentProgress(), resumable=False)
+    options = FitOptions(
+        job.all_settings, device, SilentProgress(), resumable=False, export=False
+    )
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         try:

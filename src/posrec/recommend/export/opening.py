@@ -57,8 +57,8 @@ def open_recommender(
     """Open a finished run. Every file is compared with its checksum and read into memory.
 
     On a CPU, ONNX Runtime computes the session vectors if there is an export, and faiss finds the
-    items if there is an index; otherwise torch and the exact search do. `cores` may be used for one
-    exact search.
+    items if there is an index; otherwise torch and the exact search do. `cores` may be used for
+    many sessions, or for one search of a large catalogue.
     """
     path = Path(folder)
 
@@ -112,7 +112,7 @@ def by_export(
         search = parse_index(content, run.path / INDEX, table, run, encoder)
     else:
         search = ExactSearch(table, encoder.has_own_items, rounded, cores)
-    return Recommender(run, device, onnx_model, search, similarity)
+    return Recommender(run, device, onnx_model, search, similarity, cores)
 
 
 def missing_export(recommender: Recommender) -> str | None:

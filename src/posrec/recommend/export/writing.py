@@ -34,6 +34,10 @@ def can_be_exported(run: Run) -> bool:
 def add_export(run: Run, progress: Progress) -> None:
     """The last step of a training. The run is complete without it."""
     if not can_be_exported(run):
+        if isinstance(run.model, SessionModel):
+            progress.message(
+                "the run is not exported for serving: it has code of your own, so torch serves it"
+            )
         return
     started = time.monotonic()
     progress.update("export for serving", 0, 1)

@@ -8,7 +8,6 @@ skipped could be among the best. If so, it scores that session in full.
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +38,6 @@ LEVELS = 127
 ZERO_POINT = np.array(128, np.uint8)
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 CACHED = 1 << 23  # numbers; larger tables do not stay in a processor's cache
-SCORES_IN_CACHE = 1 << 19  # numbers
 MOST_THREADS = 4  # of one search; more than two were not measured
 MORE_BLOCKS = 44  # looked into beyond the number of items asked for
 FEWEST_ITEMS = 2 * MORE_BLOCKS * BLOCK  # fewer are scored in full
@@ -245,30 +243,7 @@ class ExactSearch(TableSearch):
         most = max(counts) + MORE_BLOCKS
         if self.rounded is None or len(self.table) < 2 * most * BLOCK:
             return self.search_in_full(sessions, counts, masks)
-        # As many sessions at a time as their scores fit in a processor's cache.
-        size = max(1, SCORES_IN_CACHE // len(self.table))
-        parts = [
-            self.search_rounded(
-                self.rounded,
-                sessions[start : start + size],
-                counts[start : start + size],
-                masks[start : start + size],
-            )
-            for start in range(0, len(sessions), size)
-        ]
-        best = list(chain.from_iterable(part.best for part in parts))
-        log_sums = [part.log_sums for part in parts if part.log_sums is not None]
-        return Found(best, np.concatenate(log_sums) if log_sums else None)
-
-    def search_rounded(
-        self,
-        rounded: RoundedItems,
-        sessions: Floats,
-        counts: Sequence[int],
-        masks: Masks,
-    ) -> Found:
-        scores = rounded.scores(sessions)
-        most = max(counts) + MORE_BLOCKS
+        scores = self.rounded.scores(sessions)
         thresholds, rows, columns = best_rounded(allowed(scores.levels, masks), most)
         bounds = thresholds * scores.units + scores.slack  # no skipped item has more
         is_item = columns < len(self.table)  # the others fill up the last block

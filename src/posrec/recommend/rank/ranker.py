@@ -5,8 +5,10 @@ without a known click gets the most clicked items.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -23,7 +25,6 @@ from posrec.recommend.rank.encoder import Encoder, padded
 from posrec.recommend.session import EncodedSession
 
 SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
-SESSIONS_AT_ONCE = 64  # more are no quicker, and padded to a longer session
 
 NOTHING = Best(np.empty(0, np.float32), np.empty(0, np.int64))
 
@@ -46,11 +47,15 @@ class Ranker:
     (nn/items/own_items.py), so they are ranked among those that the search finds.
     """
 
-    def __init__(self, encoder: Encoder, search: Search, popularity: Floats) -> None:
+    def __init__(
+        self, encoder: Encoder, search: Search, popularity: Floats, cores: int = 1
+    ) -> None:
+        """`cores` rank many queries side by side."""
         self.encoder = encoder
         self.search = search
         self.popularity = popularity
         self.items = len(popularity)
+        self.cores = cores
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """The best items of every query; fewer than its k where too few are left."""
@@ -61,15 +66,21 @@ class Ranker:
                 known.append(position)
             else:
                 rankings[position] = self.popular_items(query)
-        size = max(1, min(SESSIONS_AT_ONCE, SCORES_IN_MEMORY // self.items))
+        size = max(1, min(self.search.at_once, SCORES_IN_MEMORY // self.items))
         if len(known) > size:
             # Sessions of similar length are padded together.
             known.sort(key=lambda position: len(queries[position].session.numbers))
-        for start in range(0, len(known), size):
-            chunk = known[start : start + size]
-            ranked = self.rank_known([queries[position] for position in chunk])
-            for position, ranking in zip(chunk, ranked, strict=True):
-                rankings[position] = ranking
+        chunks = [
+            [queries[position] for position in known[start : start + size]]
+            for start in range(0, len(known), size)
+        ]
+        if len(chunks) > 1 and self.cores > 1:
+            with ThreadPoolExecutor(self.cores) as threads:
+                ranked = list(threads.map(self.rank_known, chunks))
+        else:
+            ranked = [self.rank_known(chunk) for chunk in chunks]
+        for position, ranking in zip(known, chain.from_iterable(ranked), strict=True):
+            rankings[position] = ranking
         return rankings
 
     @cached_property

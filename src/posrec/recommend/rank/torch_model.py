@@ -95,6 +95,7 @@ class GpuSearch(Search):
     """The products with all items on a GPU, where their vectors stay."""
 
     kind = "exact"
+    at_once = 1024
 
     def __init__(self, table: Tensor) -> None:
         self.table = table  # [n, d]
@@ -107,16 +108,13 @@ class GpuSearch(Search):
         if any(mask is not None for mask in masks):
             every = np.ones(len(self.table), np.bool_)
             of_rows = [every if mask is None else mask for mask in masks]
-            # All sessions of a file have the same mask, which is then not copied for each.
-            is_same = all(mask is of_rows[0] for mask in of_rows)
-            allowed = torch.from_numpy(of_rows[0] if is_same else np.stack(of_rows))
-            products = products.masked_fill(~allowed.to(device), -torch.inf)
+            is_allowed = torch.from_numpy(np.stack(of_rows)).to(device)
+            products = products.masked_fill(~is_allowed, -torch.inf)
         best = products.topk(max(counts))
         columns = best.indices.cpu().numpy()
         found = []
         for row, scores in enumerate(as_floats(best.values)):
-            is_allowed = scores[: counts[row]] != -np.inf
-            number = np.count_nonzero(is_allowed)
+            number = np.count_nonzero(scores[: counts[row]] != -np.inf)
             found.append(Best(scores[:number], columns[row, :number]))
         return Found(found, log_sums)
 

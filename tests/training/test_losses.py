@@ -94,6 +94,24 @@ def own_items() -> OwnItems:
     return OwnItems(OWN, raised, repeat, torch.zeros(len(OWN)))
 
 
+@chunks
+def test_steps_share_memory_and_not_values(chunk: int | None) -> None:
+    """Also if there are two forward passes before the backward ones."""
+    shared = softmax_loss(ITEMS, chunk)
+    targets = torch.tensor([3, 1, 9, 17, 5, 5])
+    begun = []
+    for size in (5, 2, 6, 6):
+        sessions, table = vectors(size)
+        alone = softmax_loss(ITEMS, chunk)(sessions, table, targets[:size])
+        gradient = torch.autograd.grad(alone.sum(), sessions)
+        begun.append((shared(sessions, table, targets[:size]), sessions, gradient))
+        if len(begun) == 2:
+            for losses, sessions, gradient in begun:
+                again = torch.autograd.grad(losses.sum(), sessions)
+                torch.testing.assert_close(again, gradient)
+            begun.clear()
+
+
 @ways
 @chunks
 def test_own_items_are_raised_before_the_sum(on_cpu: bool, chunk: int | None) -> None:

@@ -3,18 +3,26 @@ part."""
 
 import json
 import signal
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.helpers import fitted
 from tests.training.runs import log_of, weights_of
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed, RunStopped
+from posrec.fitting.job import configs_of
 from posrec.io import WEIGHTS
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.testing import same, write_dataset
+from posrec.training.loop import Training, TrainingContext
+from posrec.training.settings import Settings
 
 QUICK = {
     "d": 16,
@@ -51,6 +59,51 @@ def test_it_trains_on_all_sessions_for_the_best_number_of_epochs(
     fixed = fit(small, tmp_path / "fixed", protocol="paper", epochs=best)
     assert same(weights_of(run), weights_of(fixed))
     assert not (run / "selection").exists()
+
+
+class Scripted(Training):
+    """Trains as usual, and then finds these values on validation."""
+
+    values: Iterator[float]
+
+    def validate(self) -> dict[str, float]:
+        return {"mrr@20": next(self.values)}
+
+
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [
+        # Two falls end it; a rise of less than 2 % in the second half does not extend it.
+        ([0.40, 0.39, 0.38], 1),
+        ([0.30, 0.40, 0.402, 0.405], 4),
+        ([0.30, 0.40, 0.45, 0.449], 3),
+        # Extended by eight epochs at most. That it falls at first does not end it.
+        ([0.30, 0.40, 0.45, 0.46, 0.42, 0.45, 0.47, 0.46, 0.46], 7),
+        ([0.30, 0.40, 0.45, 0.46] + [0.47 + epoch / 1000 for epoch in range(8)], 12),
+    ],
+)
+def test_it_is_extended_where_validation_still_rises_and_ends_where_it_falls(
+    small: PreparedDataset, tmp_path: Path, values: list[float], best: int
+) -> None:
+    settings = Settings(
+        protocol="early-stop", epochs=4, extend=True, batch_size=500, schedule="cosine"
+    )
+    model = PosRec(small.train_items, PosRecConfig(d=4, max_length=5))
+    context = TrainingContext(tmp_path, torch.device("cpu"), SilentProgress())
+    training = Scripted(model, small, settings, context)
+    training.values = iter(values)
+    state = training.run()
+    assert state.epoch == len(values)
+    assert (state.best_epoch, state.best) == (best, values[best - 1])
+    rates = [line["learning_rate"] for line in log_of(tmp_path) if "loss" in line]
+    rises = [after > before for before, after in pairwise(rates)]
+    # The learning rate rises only where a second cycle begins.
+    assert [n + 1 for n, rise in enumerate(rises) if rise] == [4] * (len(values) > 4)
+
+
+def test_epochs_that_the_user_has_set_are_the_most() -> None:
+    for settings, extend in (({}, True), ({"epochs": "3"}, False)):
+        assert configs_of(MODELS["posrec-plus"], settings)[1].extend is extend
 
 
 class StopAfter(SilentProgress):

@@ -126,6 +126,8 @@ def configs_of(
 ) -> tuple[Any, Settings]:
     """The model's config and that of its training, with `settings` in them."""
     defaults = defaults or (spec.config(), Settings(**spec.settings))
+    if "epochs" in settings:  # the user has said how long
+        settings = {"extend": False, **settings}
     config, training = split_settings(with_own_encoding(dict(settings)), *defaults)
     training.check()
     return config, training

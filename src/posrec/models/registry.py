@@ -100,6 +100,7 @@ MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every":
 PLUS = {
     "protocol": "refit",
     "epochs": 6,
+    "extend": True,
     "batch_size": 2048,
     "learning_rate": 0.003,
     "schedule": "cosine",
@@ -108,7 +109,6 @@ PLUS = {
     "replay": 4.0,
     "l2": 0.0,
     "choose_by": "ndcg@20",
-    "patience": 6,
 }
 PLUS_SEARCH: dict[str, Range | Choices] = {
     "learning_rate": Range(5e-4, 5e-3),

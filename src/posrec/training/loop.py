@@ -23,13 +23,16 @@ from posrec.progress import Progress
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.checkpoint import load_state, save_state
 from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
-from posrec.training.settings import Settings
+from posrec.training.settings import SECOND_CYCLE, Settings
 from posrec.training.start import Continuation, Start
 from posrec.training.training_log import TrainingLog
 
 # A checkpoint is saved if the latest is older: at the end of an epoch, and during one.
 EPOCH_CHECKPOINT_SECONDS = 30
 CHECKPOINT_SECONDS = 600
+# Validation still rises if the second half of the epochs has raised it by at least this share. The
+# learning rate falls to 0, so the rise of the last epoch alone says little.
+RISE = 0.02
 
 
 @dataclass
@@ -39,10 +42,13 @@ class TrainingState:
     epoch: int = 0
     step: int = 0
     losses: list[float] = field(default_factory=list)  # the mean of each finished epoch
-    best: float = -math.inf
+    validated: list[float] = field(default_factory=list)  # the metric of each epoch
     best_epoch: int = 0  # counted from 1
-    epochs_without_gain: int = 0
     loss_so_far: float = 0.0  # summed over the steps of the unfinished epoch
+
+    @property
+    def best(self) -> float:
+        return max(self.validated, default=-math.inf)
 
 
 class StopSignals:
@@ -152,12 +158,12 @@ class Training:
             threads_for(operations),
             closing(log),
         ):
-            self.train_epochs(stop_after or settings.epochs, log)
+            self.train_epochs(stop_after, log)
         if not self.stops_early:
             self.save()
         return self.state
 
-    def train_epochs(self, epochs: int, log: TrainingLog) -> None:
+    def train_epochs(self, stop_after: int | None, log: TrainingLog) -> None:
         state = self.state
         context = self.context
         progress = context.progress
@@ -178,7 +184,8 @@ class Training:
             count = f"{int(runner.new.sum()):,} of {len(self.samples):,}"
             others = f"{runner.replayed:,} others"
             progress.message(f"{count} samples are new; an epoch has them and {others}")
-        while not self.is_finished(epochs):
+        while not self.is_finished(stop_after):
+            epochs = self.planned_epochs(stop_after)
             seconds = self.train_epoch(runner, epochs, log)
             line = f"epoch {state.epoch} of {epochs}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
             if self.stops_early:
@@ -186,12 +193,28 @@ class Training:
                 line += f", {metric} on validation"
             progress.message(line)
             is_old = self.checkpoint_age() > EPOCH_CHECKPOINT_SECONDS
-            if is_old or not self.has_checkpoint or self.is_finished(epochs):
+            if is_old or not self.has_checkpoint or self.is_finished(stop_after):
                 self.save_checkpoint()
 
-    def is_finished(self, epochs: int) -> bool:
-        has_stalled = self.state.epochs_without_gain >= self.settings.patience
-        return has_stalled or self.state.epoch >= epochs
+    def is_finished(self, stop_after: int | None) -> bool:
+        if self.state.epoch >= self.planned_epochs(stop_after):
+            return True
+        # A second cycle begins with a high learning rate, which makes the metric fall at first.
+        validated = self.state.validated
+        cycle = validated[self.settings.epochs :] or validated
+        if not cycle:
+            return False
+        epochs_without_gain = len(cycle) - 1 - cycle.index(max(cycle))
+        return epochs_without_gain >= self.settings.patience
+
+    def planned_epochs(self, stop_after: int | None) -> int:
+        """How many epochs there are, as far as is known."""
+        length = self.settings.epochs
+        first_cycle = self.state.validated[:length]
+        is_known = self.settings.extend and len(first_cycle) == length
+        if is_known and still_rises(first_cycle):
+            return length * (1 + SECOND_CYCLE)
+        return stop_after or length
 
     def train_epoch(self, runner: EpochRunner, epochs: int, log: TrainingLog) -> float:
         """Train for one epoch, or for the rest of it after a resume. Returns seconds."""
@@ -263,12 +286,9 @@ class Training:
         metrics = self.validate()
         metric = metrics[self.settings.choose_by]
         if metric > state.best:
-            state.best = metric
             state.best_epoch = state.epoch
-            state.epochs_without_gain = 0
             self.save()
-        else:
-            state.epochs_without_gain += 1
+        state.validated.append(metric)
         log.epoch(state.epoch, validation=metrics)
         self.context.progress.validated(state.epoch, metrics)
         return metric
@@ -291,6 +311,19 @@ class Training:
 
     def checkpoint_age(self) -> float:
         return time.monotonic() - self.latest_checkpoint
+
+
+def still_rises(validated: list[float]) -> bool:
+    """Whether the metric on validation, of one epoch after the other, is likely to rise further.
+
+    >>> still_rises([34.3, 42.8, 44.7, 45.6, 45.9, 46.0])
+    True
+    >>> still_rises([36.9, 38.7, 39.2, 39.5, 39.7, 39.7])
+    False
+    """
+    middle = validated[(len(validated) - 1) // 2]
+    last = validated[-1]
+    return last == max(validated) and last >= (1 + RISE) * middle
 
 
 def add_losses(losses: Tensor, state: TrainingState) -> float:

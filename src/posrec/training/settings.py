@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from posrec.config import check_settings, setting
 from posrec.errors import InputError
 
+SECOND_CYCLE = 2  # its length, in `epochs`
 RANKING_LOSSES = ("bpr", "top1", "top1-max", "bpr-max")
 
 
@@ -26,6 +27,11 @@ class Settings:
         "passes over the training samples; with `early-stop` and `refit` the largest number of "
         "them",
         at_least=1,
+    )
+    extend: bool = setting(
+        False,
+        "of `early-stop` and `refit`: if validation still rises at the end, train for twice as "
+        "many epochs more, with a second cycle of the learning rate; false if `epochs` is set",
     )
     batch_size: int = setting(100, "samples in a step", at_least=1)
     learning_rate: float = setting(0.001, "of Adam", above=0)
@@ -111,10 +117,14 @@ class Settings:
         >>> settings = Settings(schedule="cosine", warmup=0.25, learning_rate=1.0, epochs=4)
         >>> [round(settings.rate_at(epoch), 2) for epoch in (0.5, 1, 2, 4)]
         [0.48, 0.85, 0.5, 0.0]
+        >>> [round(settings.rate_at(epoch), 2) for epoch in (5, 6, 8, 12)]  # if it is extended
+        [0.48, 0.85, 0.5, 0.0]
         """
         if self.schedule == "steps":
             return self.learning_rate * self.decay ** (int(epochs) // self.decay_every)
         done = epochs / self.epochs
+        if done > 1:
+            done = (done - 1) / SECOND_CYCLE
         rising = min(1.0, done / self.warmup) if self.warmup else 1.0
         cosine = math.cos(math.pi * min(1.0, done))
         return self.learning_rate * rising * 0.5 * (1 + cosine)

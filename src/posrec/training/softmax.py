@@ -6,9 +6,11 @@ precision. `Softmax` is for a CPU: exp(score - top) is computed once, in place, 
 its sum. A GPU has `kernels/softmax.py`. In chunks, scores are computed again in the backward pass
 instead of stored."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ LOWEST = -1e30  # of a row that is not an item: exp of it is 0, its gradient not
 def softmax_loss(items: int, chunk: int | None = None) -> Loss:
     """The table's first `items` rows are items 1..items. With `chunk`, the scores of that many
     items at a time: the same value in less memory."""
+    workspace = Workspace(items, chunk)
 
     def loss(
         sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None
@@ -44,7 +47,7 @@ def softmax_loss(items: int, chunk: int | None = None) -> Loss:
                 columns = own.columns
                 amounts = own.amounts
             losses: Tensor = Softmax.apply(  # type: ignore[no-untyped-call]
-                sessions, table, rows, items, chunk, columns, amounts
+                sessions, table, rows, columns, amounts, workspace
             )
             return losses
         raised = None if own is None else (own.columns, own.amounts.float())
@@ -100,6 +103,25 @@ def log_sum_and_target(
     return torch.stack([log_sums.logsumexp(0), of_targets.sum(0)])
 
 
+@dataclass
+class Workspace:
+    """What is summed over, and on a CPU the memory for scores, which each step hands to the next:
+    to get it from the system, page by page, takes about as long as to compute the scores."""
+
+    items: int
+    chunk: int | None
+    spare: Tensor | None = None
+
+    def take(self, sessions: Tensor) -> Tensor:
+        """Memory for the scores of a chunk, which nobody else has until it is `spare` again."""
+        size = len(sessions) * min(self.chunk or self.items, self.items)
+        spare = self.spare
+        self.spare = None
+        if spare is not None and len(spare) >= size and spare.dtype == sessions.dtype:
+            return spare
+        return sessions.new_empty(size)
+
+
 class Softmax(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -107,25 +129,26 @@ class Softmax(torch.autograd.Function):
         sessions: Tensor,
         table: Tensor,
         targets: Tensor,
-        items: int,
-        chunk: int | None,
         columns: Tensor,
         amounts: Tensor,
+        workspace: Workspace,
     ) -> Tensor:
-        ctx.items = items
-        size = chunk or items
+        items = workspace.items
+        size = workspace.chunk or items
+        ctx.workspace = workspace
+        ctx.memory = workspace.take(sessions)
         ctx.chunks = [
             slice(start, min(start + size, items)) for start in range(0, items, size)
         ]
         tops = []
         sums = []
         for rows in ctx.chunks:
-            scores = scores_of(sessions, table, rows, columns, amounts)
+            scores = scores_of(sessions, table, rows, columns, amounts, ctx.memory)
             tops.append(scores.amax(1))
             powers = scores.sub_(tops[-1][:, None]).exp_()
             sums.append(powers.sum(1))
         log_sum = (torch.stack(sums).log() + torch.stack(tops)).logsumexp(0)
-        stored = (powers, sums[0]) if chunk is None else (None, None)
+        stored = (powers, sums[0]) if workspace.chunk is None else (None, None)
         ctx.save_for_backward(
             sessions, table, targets, log_sum, *stored, columns, amounts
         )
@@ -142,11 +165,11 @@ class Softmax(torch.autograd.Function):
         weight = share if sums is None else share / sums[:, None]
         grad_sessions = torch.zeros_like(sessions)
         grad_table = torch.empty_like(table)
-        grad_table[ctx.items :] = 0
+        grad_table[ctx.workspace.items :] = 0
         grad_amounts = -share * (columns == targets[:, None])
         for rows in ctx.chunks:
             if sums is None:
-                scores = scores_of(sessions, table, rows, columns, amounts)
+                scores = scores_of(sessions, table, rows, columns, amounts, ctx.memory)
                 powers = scores.sub_(log_sum[:, None]).exp_()
             with table_products():
                 torch.mm(powers.T, sessions * weight, out=grad_table[rows])
@@ -154,17 +177,25 @@ class Softmax(torch.autograd.Function):
             ones = torch.ones_like(amounts)
             local, inside = raised_in(columns, ones, rows.start, rows.stop)
             grad_amounts += weight * powers.gather(1, local) * inside
+        ctx.workspace.spare = ctx.memory
         grad_table.index_add_(0, targets, sessions * -share)
         grad_sessions = grad_sessions * weight - table[targets] * share
-        return grad_sessions, grad_table, None, None, None, None, grad_amounts
+        return grad_sessions, grad_table, None, None, grad_amounts, None
 
 
 def scores_of(
-    sessions: Tensor, table: Tensor, rows: slice, columns: Tensor, amounts: Tensor
+    sessions: Tensor,
+    table: Tensor,
+    rows: slice,
+    columns: Tensor,
+    amounts: Tensor,
+    memory: Tensor,
 ) -> Tensor:
-    """The scores of the items of a chunk, [B, items]."""
+    """The scores of the items of a chunk, [B, items], in `memory`."""
+    shape = (len(sessions), rows.stop - rows.start)
+    scores = memory[: math.prod(shape)].view(shape)
     with table_products():
-        scores = sessions @ table[rows].T
+        torch.mm(sessions, table[rows].T, out=scores)
     amounts = amounts.to(scores.dtype)
     return scores.scatter_add_(1, *raised_in(columns, amounts, rows.start, rows.stop))
 

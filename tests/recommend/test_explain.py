@@ -213,7 +213,7 @@ def test_attention_of_posrec_plus_is_the_softmax_of_its_layer() -> None:
     layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0][0]))
     rec.model.session_vectors(SessionBatch.of([[1, 2, 1]]))
     # [4, d]: a, b, a; and the first click, which asks at the last
-    hidden = torch.cat([inputs[0][:, 0], inputs[0][2:, 1]])
+    (hidden,) = inputs
     queries, keys, _ = layer.queries_keys_values(hidden).chunk(3, dim=1)
     logits = queries @ keys[:3].T / 8**0.5 + torch.tensor([0.7, 0, 0.7])
     weights = logits.softmax(1).tolist()

@@ -27,6 +27,8 @@ class Clicks:
     distance: Tensor  # [W] or [Q, W] how far before the asked click each seen click is
     latest: Tensor  # [Q, W] the items that are seen, each where it was clicked last; elsewhere 0
     slot: Tensor  # [L] 0, 1, ...
+    query_slot: Tensor  # [1 or B, R] where each query of a session asks
+    query_item: Tensor  # [R] the slot whose item it has
 
     @property
     def longest(self) -> int:
@@ -41,12 +43,25 @@ class Clicks:
         """The row of a table [P, d] for the position of every click."""
         raise NotImplementedError
 
-    def of_first(self, x: Tensor) -> Tensor:
-        """For every click, the values of its session's first click."""
+    def of_first(self, x: Tensor, table: Tensor) -> Tensor:
+        """The values of the session's first click, plus the row of a table [P, d] for the position
+        of the asked click: the second query at each click that is asked for."""
+        raise NotImplementedError
+
+    def joined(self, own: Tensor, first: Tensor) -> Tensor:
+        """The queries of every click and the second ones, [..., d] together."""
+        raise NotImplementedError
+
+    def parted(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """What `joined` has joined."""
         raise NotImplementedError
 
     def asked(self, *values: Tensor) -> Sequence[Tensor]:
         """Each of every click, [..., d] -> [Q, d], of the clicks that are asked for."""
+        raise NotImplementedError
+
+    def of_asked(self, x: Tensor) -> Tensor:
+        """Of a second query, as `of_first` gives it -> [Q, d]."""
         raise NotImplementedError
 
     def seen(self, x: Tensor) -> Tensor:
@@ -61,8 +76,12 @@ class Clicks:
         """Of every click -> [B, L, ...]."""
         raise NotImplementedError
 
-    def to_rows(self, slots: Tensor) -> Tensor:
-        """[B, L, ...] -> of every click."""
+    def queries_to_slots(self, x: Tensor) -> Tensor:
+        """As of `joined` -> [B, R, d], R queries of a session."""
+        raise NotImplementedError
+
+    def queries_to_rows(self, slots: Tensor) -> Tensor:
+        """[B, R, d] -> as of `joined`."""
         raise NotImplementedError
 
 
@@ -83,8 +102,12 @@ class PackedClicks(Clicks):
             position = torch.where(packing.used, position, 0)
         self.row = torch.arange(rows, device=items.device)
         self.row_position = position
+        self.first_row = self.row - position
         self.length = position[:, None] + 1
         self.slot = torch.arange(width, device=items.device)
+        self.query_slot = self.slot.repeat_interleave(2)[None]
+        self.query_item = torch.stack([self.slot, torch.zeros_like(self.slot)], 1)
+        self.query_item = self.query_item.flatten()
         self.distance = self.slot
         before = self.row[:, None] - self.distance
         # Not clamp, of which torch's compiler makes an index that it can't use.
@@ -113,11 +136,21 @@ class PackedClicks(Clicks):
     def by_position(self, table: Tensor) -> Tensor:
         return look_up(table, self.row_position)
 
-    def of_first(self, x: Tensor) -> Tensor:
-        return x[self.row - self.row_position]
+    def of_first(self, x: Tensor, table: Tensor) -> Tensor:
+        return x[self.first_row] + self.by_position(table)
+
+    def joined(self, own: Tensor, first: Tensor) -> Tensor:
+        return torch.stack([own, first], 1)
+
+    def parted(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        own, first = queries.unbind(1)
+        return own, first
 
     def asked(self, *values: Tensor) -> Sequence[Tensor]:
         return values
+
+    def of_asked(self, x: Tensor) -> Tensor:
+        return x
 
     def seen(self, x: Tensor) -> Tensor:
         if x.dim() == 2 and x.is_floating_point():
@@ -132,8 +165,11 @@ class PackedClicks(Clicks):
     def to_slots(self, x: Tensor) -> Tensor:
         return self.packing.to_slots(x)
 
-    def to_rows(self, slots: Tensor) -> Tensor:
-        return self.packing.to_rows(slots)
+    def queries_to_slots(self, x: Tensor) -> Tensor:
+        return self.packing.to_slots(x).flatten(1, 2)
+
+    def queries_to_rows(self, slots: Tensor) -> Tensor:
+        return self.packing.to_rows(slots.unflatten(1, (-1, 2)))  # type: ignore[no-untyped-call]
 
 
 class PaddedClicks(Clicks):
@@ -145,15 +181,18 @@ class PaddedClicks(Clicks):
         self.items = items
         self.slot = torch.arange(items.shape[1], device=items.device)
         self.length = lengths[:, None]
-        position = self.length - 1
-        self.distance = position - self.slot
+        self.position = self.length - 1
+        self.distance = self.position - self.slot
+        own_slot = self.slot.expand_as(items)
+        self.query_slot = torch.cat([own_slot, self.position], 1)
+        self.query_item = functional.pad(self.slot, (0, 1))
         numbers = torch.where(is_item(items, known), items, 0)
         self.same = (numbers[:, :, None] == numbers[:, None]).float()  # [B, L, L]
         same_so_far = self.same.tril()
         times = same_so_far.sum(2)
         self.times = times.long()
         self.first_time = same_so_far.argmax(2)
-        self.is_return = times.gather(1, position) > 1
+        self.is_return = times.gather(1, self.position) > 1
         # Padding has no number, as an unknown item has none.
         self.latest = torch.where(times == self.same.sum(2), numbers, 0)
         self.is_asked = self.distance[:, None] == 0  # [B, 1, L]
@@ -168,14 +207,23 @@ class PaddedClicks(Clicks):
     def by_position(self, table: Tensor) -> Tensor:
         return table[: self.longest]
 
-    def of_first(self, x: Tensor) -> Tensor:
-        return x[:, :1]
+    def of_first(self, x: Tensor, table: Tensor) -> Tensor:
+        return x[:, :1] + table[self.position]
+
+    def joined(self, own: Tensor, first: Tensor) -> Tensor:
+        return torch.cat([own, first], 1)
+
+    def parted(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        return queries[:, :-1], queries[:, -1:]
 
     def asked(self, *values: Tensor) -> Sequence[Tensor]:
         # A product with 0 and 1 is one operation, which a look-up is not.
         side_by_side = torch.cat(values, 2)
         together = (self.is_asked.to(side_by_side.dtype) @ side_by_side).squeeze(1)
         return torch.split(together, constants([value.shape[2] for value in values]), 1)
+
+    def of_asked(self, x: Tensor) -> Tensor:
+        return x[:, 0]
 
     def seen(self, x: Tensor) -> Tensor:
         return x
@@ -186,5 +234,8 @@ class PaddedClicks(Clicks):
     def to_slots(self, x: Tensor) -> Tensor:
         return x
 
-    def to_rows(self, slots: Tensor) -> Tensor:
+    def queries_to_slots(self, x: Tensor) -> Tensor:
+        return x
+
+    def queries_to_rows(self, slots: Tensor) -> Tensor:
         return slots

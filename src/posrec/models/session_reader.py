@@ -1,9 +1,9 @@
 """The reader of posrec-plus: one pass over the clicks of sessions, with the intentions at each.
 
 Everything at click i depends on the clicks up to i alone. `SessionReader` states the equations.
-Shapes: [..., d] of every click, in one of the layouts of clicks.py, Q clicks at which vectors are
-asked for, W distances; without the kernel, attention is computed in slots: B sessions of L
-positions. A click asks with A = 2 queries: its own, and that of the first click."""
+A click asks with two queries: its own, and that of the first click. Shapes: [..., d] of every
+click, in one of the layouts of clicks.py, Q clicks at which vectors are asked for, W distances;
+without the kernel, attention is computed in slots: B sessions of L positions, with R queries."""
 
 import math
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ class CausalLayer(TransformerLayer):
     def forward(  # type: ignore[override]
         self, x: Tensor, read: ReadClicks, clicks: Clicks
     ) -> Tensor:
-        """x -> x1, [..., A, d]."""
+        """x -> x1, of the queries that `clicks.joined` joins."""
         queries = self.queries(x)
         if isinstance(clicks, PackedClicks) and has_kernel(
             x[:, 0], clicks.packing, None, self.heads
@@ -86,7 +86,7 @@ class CausalLayer(TransformerLayer):
         return self.with_attended(x, attended)
 
     def queries(self, x: Tensor) -> Tensor:
-        """q [..., A, d]."""
+        """q [..., d]."""
         weight = self.queries_keys_values.weight[: self.d]
         bias = self.queries_keys_values.bias[: self.d]
         return functional.linear(x, weight, bias)
@@ -100,14 +100,14 @@ class CausalLayer(TransformerLayer):
     def attended_by_kernel(
         self, queries: Tensor, read: ReadClicks, clicks: PackedClicks
     ) -> Tensor:
-        """A [T, A, d]."""
+        """A [T, 2, d]."""
         longest = clicks.longest
         keys, values = self.near_keys_and_values(read)
         near_keys = keys[:, :longest].transpose(1, 2) / math.sqrt(self.d_head)
         by_heads = queries.view(*queries.shape[:2], self.heads, self.d_head)
-        near = by_head(by_heads, near_keys)  # [T, A, heads, W]
+        near = by_head(by_heads, near_keys)  # [T, 2, heads, W]
         numbers = clicks.numbers
-        asking = torch.stack([numbers, clicks.of_first(numbers)], 1)
+        asking = torch.stack([numbers, numbers[clicks.first_row]], 1)
         same = (clicks.seen(numbers)[:, None] == asking[:, :, None]).to(near.dtype)
         near = near + same[:, :, None] * self.same_item[:, None]
         if read.bias is not None:
@@ -127,54 +127,50 @@ class CausalLayer(TransformerLayer):
     def attended_in_slots(
         self, queries: Tensor, read: ReadClicks, clicks: Clicks
     ) -> Tensor:
-        """A [..., A, d]."""
-        keys, values = torch.split(self.in_slots(read.of_clicks, clicks), 1, 2)
+        """A of the queries."""
+        keys, values = torch.split(clicks.to_slots(read.of_clicks), self.d, 2)
         weights, index = self.attention_in_slots(queries, keys, read, clicks)
         weights = self.dropout(weights)
         _, near_values = self.near_keys_and_values(read)
-        near_values = near_values[None, :, None, : clicks.longest]
-        sums = by_session(weights, values)
-        sums = sums + by_session(weights.gather(4, index), near_values)
-        slots = sums.permute(0, 3, 2, 1, 4)  # [B, L, A, heads, d_head]
-        return clicks.to_rows(slots.reshape(*slots.shape[:3], self.d))
+        sums = weights @ self.split_heads(values)
+        near = near_values[:, : clicks.longest]
+        sums = sums + by_head_in_slots(weights.gather(3, index), near)
+        slots = sums.transpose(1, 2)  # [B, R, heads, d_head]
+        return clicks.queries_to_rows(slots.reshape(*slots.shape[:2], self.d))
 
     def attention_in_slots(
         self, queries: Tensor, keys: Tensor, read: ReadClicks, clicks: Clicks
     ) -> tuple[Tensor, Tensor]:
-        """softmax_j(a_ij), [B, heads, A, L, L], and the index that orders it by distance; `keys` is
-        [B, heads, 1, L, d_head]."""
-        asking = self.in_slots(queries, clicks)
+        """softmax_j(a_ij), [B, heads, R, L], and the index that orders it by distance; `keys` is
+        [B, L, d]."""
+        asking = self.split_heads(clicks.queries_to_slots(queries))
         near_keys, _ = self.near_keys_and_values(read)
-        near_keys = near_keys[None, :, None, : clicks.longest]
-        near = by_session(asking, near_keys.transpose(3, 4))
+        near_keys = near_keys[:, : clicks.longest].transpose(1, 2)
+        near = by_head_in_slots(asking, near_keys)
         # The same index turns distances into positions and positions into distances. Those that
         # do not exist become later positions, whose weight is 0.
-        apart = clicks.slot[:, None] - clicks.slot
+        apart = clicks.query_slot[:, None, :, None] - clicks.slot  # [1 or B, 1, R, L]
         index = apart % clicks.longest
         index_of_all = index.expand_as(near)
-        near = near.gather(4, index_of_all)
-        logits = by_session(asking, keys.transpose(3, 4)) + near
-        logits = logits / math.sqrt(self.d_head)
-        item_of_query = clicks.slot * clicks.slot.new_tensor([[[1], [0]]])
-        same = clicks.same_in_slots()[:, item_of_query]  # [B, 1, A, L, L]
-        logits = logits + self.same_item[:, None, None, None] * same
+        logits = asking @ self.split_heads(keys).transpose(2, 3)
+        logits = (logits + near.gather(3, index_of_all)) / math.sqrt(self.d_head)
+        same = clicks.same_in_slots()[:, clicks.query_item]  # [B, R, L]
+        logits = logits + self.same_item[:, None, None] * same[:, None]
         if read.bias is not None:
-            logits = logits + read.bias[:, index][:, None]
-        weights = logits.masked_fill(apart < 0, -math.inf).softmax(-1)
-        return weights, index_of_all
+            logits = logits + read.bias[:, index[:, 0]].transpose(0, 1)
+        return logits.masked_fill(apart < 0, -math.inf).softmax(-1), index_of_all
 
-    def in_slots(self, x: Tensor, clicks: Clicks) -> Tensor:
-        """[..., A, d] or [..., A d] -> [B, heads, A, L, d_head]."""
-        slots = clicks.to_slots(x)
-        by_head = slots.view(*slots.shape[:2], -1, self.heads, self.d_head)
-        return by_head.permute(0, 3, 2, 1, 4)
+    def split_heads(self, slots: Tensor) -> Tensor:
+        """[B, R, d] -> [B, heads, R, d_head]."""
+        by_head = slots.view(*slots.shape[:2], self.heads, self.d_head)
+        return by_head.transpose(1, 2)
 
 
-def by_session(x: Tensor, factors: Tensor) -> Tensor:
-    """x [B, heads, A, L, m], factors [1 or B, heads, 1, m, n] -> [B, heads, A, L, n]."""
+def by_head_in_slots(x: Tensor, factors: Tensor) -> Tensor:
+    """x [B, heads, R, m], factors [heads, m, n] -> [B, heads, R, n]."""
     if is_traced():
         return x @ factors  # one operation, for which torch copies the factors
-    return torch.einsum("bhaim,bhmn->bhain", x, factors[:, :, 0])
+    return torch.einsum("bhrm,hmn->bhrn", x, factors)
 
 
 def by_head(x: Tensor, factors: Tensor) -> Tensor:
@@ -196,18 +192,20 @@ class State:
     """What the next layer reads, and its queries."""
 
     hidden: Tensor  # [..., d] of every click: it is read, and it is a query
-    initial: Tensor  # [..., d] of the first click, the second query at every click
+    initial: (
+        Tensor  # of the first click, the second query at the clicks that are asked for
+    )
     backward: Tensor  # [W, d] B
     bias: Tensor | None  # [heads, W]
 
-    def asked_by(self, layer: CausalLayer) -> tuple[Tensor, ReadClicks]:
-        """The queries [..., A, d] of a layer, and what it reads."""
-        asking = torch.stack([self.hidden, self.initial], -2)
+    def asked_by(self, layer: CausalLayer, clicks: Clicks) -> tuple[Tensor, ReadClicks]:
+        """The queries of a layer, and what it reads."""
+        asking = clicks.joined(self.hidden, self.initial)
         return asking, layer.project(self.hidden, self.backward, self.bias)
 
     def after(self, layer: CausalLayer, clicks: Clicks) -> "State":
-        asking, read = self.asked_by(layer)
-        hidden, initial = layer(asking, read, clicks).unbind(-2)
+        asking, read = self.asked_by(layer, clicks)
+        hidden, initial = clicks.parted(layer(asking, read, clicks))
         return replace(self, hidden=layer.fed_forward(hidden), initial=initial)
 
 
@@ -246,12 +244,11 @@ class SessionReader(nn.Module):
         updated, state = self.first_state(x, clicks)
         for layer in self.transformer:
             state = state.after(cast(CausalLayer, layer), clicks)
-        asked = clicks.asked(updated, state.hidden, state.initial)
-        last_item, latest, initial = asked
+        last_item, latest = clicks.asked(updated, state.hidden)
         if self.gate is None:
             initial = torch.zeros_like(latest)
         else:
-            initial = initial * torch.sigmoid(self.gate(latest))
+            initial = clicks.of_asked(state.initial) * torch.sigmoid(self.gate(latest))
         return state.hidden, (last_item, latest, initial)
 
     def first_state(self, x: Tensor, clicks: Clicks) -> tuple[Tensor, State]:
@@ -262,7 +259,7 @@ class SessionReader(nn.Module):
         encoding = split(self.encoding, max(self.max_length, clicks.longest))
         hidden = updated + clicks.by_position(encoding.forward)
         hidden = hidden + look_up(self.clicks, clicks.times)
-        initial = clicks.of_first(hidden) + clicks.by_position(encoding.backward)
+        initial = clicks.of_first(hidden, encoding.backward)
         return updated, State(hidden, initial, encoding.backward, encoding.bias)
 
     def attention(self, x: Tensor, clicks: Clicks) -> dict[str, Tensor]:
@@ -274,11 +271,11 @@ class SessionReader(nn.Module):
         _, state = self.first_state(x, clicks)
         for layer in layers:
             state = state.after(layer, clicks)
-        asking, read = state.asked_by(last)
-        keys = last.in_slots(read.of_clicks, clicks)[:, :, :1]
+        asking, read = state.asked_by(last, clicks)
+        keys = clicks.to_slots(read.of_clicks)[:, :, : last.d]
         weights, _ = last.attention_in_slots(last.queries(asking), keys, read, clicks)
-        latest, initial = clicks.asked(*weights.mean(1).unbind(1))  # [B, L] each
-        attention = {INTENTIONS[1]: latest}
+        latest, initial = clicks.parted(weights.mean(1))  # [B, L, L] and [B, 1, L]
+        attention = {INTENTIONS[1]: clicks.asked(latest)[0]}
         if self.gate is not None:
-            attention[INTENTIONS[2]] = initial
+            attention[INTENTIONS[2]] = clicks.of_asked(initial)
         return attention

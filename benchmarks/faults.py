@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attacks import commands, load, requests, serving
+from attacks import commands, greedy, load, requests, serving
 from attacks.replicas import replicas
 from attacks.served import Figures, Missing, Steps
 from harness import command, conditions, parser_for
@@ -32,6 +32,7 @@ PARTS: dict[str, tuple[Callable[[Path, Steps, Figures], Iterator[str]], int]] = 
     "requests": (requests.malformed_requests, 100_000),
     "java": (requests.java_requests, 20),
     "slow": (requests.slow_clients, 30),
+    "greedy": (greedy.greedy, 20),
     "workers": (serving.worker_kills, 20),
     "limits": (serving.limits, 30),
     "clock": (serving.clock_jumps, 24),
@@ -49,6 +50,7 @@ PARTS: dict[str, tuple[Callable[[Path, Steps, Figures], Iterator[str]], int]] = 
 }
 LOADS: dict[str, tuple[Callable[[Path, float], Record], int]] = {
     "overload": (load.overload, 20),
+    "retries": (greedy.retries, 20),
     "beside": (load.beside, 20),
     "soak": (load.soak, 3_600),
 }

@@ -3,15 +3,14 @@
 import os
 import re
 import signal
-import socket
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.server.server_process import Server, children, serving, until
+from tests.server.nginx_process import nginx_before
+from tests.server.server_process import Server, children, serving
 
 from attacks.served import (
     CLIENTS,
@@ -24,39 +23,12 @@ from attacks.served import (
     require_program,
 )
 from attacks.serving import store_in
-from harness import free_port
 from posrec.server.session_store import MAX_CLICKS
 
-CONFIGURATION = (
-    Path(__file__).resolve().parents[2] / "examples" / "compose" / "nginx.conf"
-)
 PAUSE = 0.05  # seconds between the requests of a client
 # of a session, so that the store forgets none even if some are stored twice
 MOST_CLICKS = MAX_CLICKS // 2
 SECONDS = 5.0  # around each event
-
-
-@contextmanager
-def nginx_before(folder: Path, servers: list[Server]) -> Iterator[Server]:
-    """nginx with the configuration of the example, in which only addresses are replaced."""
-    text = CONFIGURATION.read_text(encoding="utf-8")
-    port = free_port()
-    for name, server in zip(("posrec-a", "posrec-b"), servers, strict=True):
-        text = text.replace(f"{name}:8000", f"127.0.0.1:{server.port}")
-    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
-    text = text.replace("/dev/stdout", str(folder / "access.log"))
-    (folder / "nginx.conf").write_text(f"pid {folder}/nginx.pid;\ndaemon off;\n{text}")
-    options = ["-p", f"{folder}", "-c", f"{folder}/nginx.conf"]
-    options += ["-e", f"{folder}/error.log"]
-    process = subprocess.Popen(["nginx", *options], text=True)
-    nginx = Server(process)
-    nginx.log.append({"message": "listening", "url": f"http://127.0.0.1:{port}"})
-    try:
-        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
-        yield nginx
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 class Clients:

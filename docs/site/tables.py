@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 import peer_tables
@@ -535,6 +535,23 @@ def overload_note(part: Row) -> str:
     )
 
 
+def retries_note(part: Row) -> str:
+    rates = [
+        f"{round(median(figures)):,} with {clients} connections"
+        for clients, figures in part["answered_per_second"].items()
+    ]
+    return f"Answered a second, the middle one of three rounds: {', '.join(rates)}."
+
+
+def greedy_note(part: Row) -> str:
+    latencies = [
+        f"Beside {kind}, p99 was {beside:.0f} ms instead of {before:.0f} ms."
+        for kind, (before, beside) in part["p99_ms"].items()
+    ]
+    growth = f"Memory grew by at most {part['memory_growth_mb']} MB."
+    return " ".join([*latencies, growth])
+
+
 def beside_note(part: Row) -> str:
     latencies = [
         f"{kind} {load['p99_ms']:,.0f} ms" for kind, load in part["kinds"].items()
@@ -558,7 +575,13 @@ def soak_note(part: Row) -> str:
 
 
 # What was counted, by its key in results/faults.json; `outcomes` for all others.
-COUNTED = {"java": "requests", "limits": "answers", "workers": "", "slow": ""}
+COUNTED = {
+    "java": "requests",
+    "limits": "answers",
+    "workers": "",
+    "slow": "",
+    "greedy": "",
+}
 NOTES: dict[str, Callable[[Row], str]] = {
     "requests": lambda part: (
         f"There were {part['tracebacks']} tracebacks in the log "
@@ -593,6 +616,8 @@ NOTES: dict[str, Callable[[Row], str]] = {
         f"of which {part['clicks_stored_twice']} were stored twice."
     ),
     "overload": overload_note,
+    "retries": retries_note,
+    "greedy": greedy_note,
     "beside": beside_note,
     "soak": soak_note,
 }

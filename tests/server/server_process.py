@@ -80,6 +80,7 @@ class Server(Asker):
     def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         super().__init__()
         self.process = process
+        self.stop_reading = threading.Event()  # the log
 
     @property
     def port(self) -> int:
@@ -110,6 +111,8 @@ class Server(Asker):
     def read_log(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            if self.stop_reading.is_set():
+                return
             is_json = line.startswith("{")
             self.log.append(json.loads(line) if is_json else {"message": line})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from posrec.server import batching
 from posrec.server.batching import BackgroundQueue, Batcher
 from posrec.server.errors import Disconnected, Overloaded
 
@@ -27,8 +28,12 @@ def play(
 
 
 def submit(batcher: Batcher, query: Any, work: int = 1) -> asyncio.Future[Any]:
-    batcher.refuse_more(work)
     return batcher.submit(query, work)
+
+
+async def ask(batcher: Batcher, query: Any, work: int = 1) -> Any:
+    await batcher.wait_for_room(work)
+    return await batcher.submit(query, work)
 
 
 class Gate:
@@ -116,25 +121,53 @@ def test_stopping_waits_for_the_batch_that_is_computed() -> None:
     assert play(lambda: Batcher(gate.compute), story) == 4
 
 
-def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
+def test_who_finds_the_queue_full_waits_in_line() -> None:
+    gate = Gate()
+    lengths: list[int] = []
+
+    def compute(queries: Sequence[Any]) -> list[Any]:
+        lengths.append(current[0].work)
+        return gate.compute(queries)
+
+    current: list[Batcher] = []
+
+    async def story(batcher: Batcher) -> None:
+        current.append(batcher)
+        asked = [asyncio.create_task(ask(batcher, 0))]
+        await gate.until_reached()
+        asked += [asyncio.create_task(ask(batcher, number)) for number in range(1, 20)]
+        await asyncio.sleep(0)
+        assert len(batcher.line) == 16
+        asked[2].cancel()  # in the queue
+        asked[7].cancel()  # in the line
+        gate.open.set()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    play(lambda: Batcher(compute, queue=3, max_batch=2), story)
+    # First come, first served, and the queue never has more than three.
+    assert gate.computed == [number for number in range(20) if number not in (2, 7)]
+    assert max(lengths) <= 3
+
+
+def test_who_has_waited_in_line_for_too_long_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gate = Gate()
 
     async def story(batcher: Batcher) -> None:
-        accepted = [submit(batcher, 0)]
+        first = submit(batcher, 0)
         await gate.until_reached()
-        accepted += [submit(batcher, number) for number in (1, 2)]
-        with batcher.place(1):  # for a query that is not known yet
-            with pytest.raises(Overloaded):
-                submit(batcher, 4)
-            with pytest.raises(Overloaded), batcher.place(1):
-                pass
-        accepted.append(submit(batcher, 3))
-        accepted[2].cancel()  # a cancelled request is not computed
+        second = submit(batcher, 1)
+        monkeypatch.setattr(batching, "PATIENCE", 0.01)
+        with pytest.raises(Overloaded):
+            await ask(batcher, 2)
+        monkeypatch.setattr(batching, "PATIENCE", 60.0)
+        third = asyncio.create_task(ask(batcher, 3))
         gate.open.set()
-        await asyncio.gather(*accepted, return_exceptions=True)
+        answers = await asyncio.gather(first, second, third)
+        assert tuple(answers) == (0, 1, 3)
 
-    play(lambda: Batcher(gate.compute, queue=3, max_batch=2), story)
-    assert gate.computed == [0, 1, 3]
+    play(lambda: Batcher(gate.compute, queue=1, max_batch=1), story)
 
 
 class Clock:
@@ -153,30 +186,13 @@ class Clock:
         return seconds
 
 
-# How many requests may wait: batches of 16 within 30 ms, but at most 128 requests.
-@pytest.mark.parametrize(
-    ("seconds_each", "most"),
-    [
-        (0.0001, 128),  # 18 batches of 1.6 ms would fit; the queue is the limit
-        (0.0004, 64),  # four batches of 6.4 ms; 75 requests would need a fifth
-        (0.0006, 48),  # three batches of 9.6 ms
-        (0.02, 48),  # three full batches may always wait
-    ],
-)
-def test_the_queue_is_shorter_where_requests_take_long(
-    seconds_each: float, most: int
-) -> None:
-    clock = Clock()
-
+def test_alone_any_request_is_accepted() -> None:
     async def story(batcher: Batcher) -> None:
-        await asyncio.gather(*(submit(batcher, seconds_each) for _ in range(16)))
-        with batcher.place(most - 2):
-            batcher.refuse_more(2)
-            with pytest.raises(Overloaded):
-                batcher.refuse_more(3)
-        batcher.refuse_more(10 * most)  # alone it is accepted
+        assert batcher.has_room(1000)
+        assert batcher.has_room(2, expected=126)
+        assert not batcher.has_room(3, expected=126)
 
-    play(lambda: Batcher(clock.compute, clock=clock), story)
+    play(lambda: Batcher(lambda queries: queries), story)
 
 
 def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None:
@@ -245,10 +261,10 @@ def test_slow_work_is_not_done_once_the_client_has_left() -> None:
 
 def test_slow_work_is_bounded_by_its_sum() -> None:
     queue = BackgroundQueue(10)
-    # Alone, even too much is accepted.
-    with queue.place(100), pytest.raises(Overloaded), queue.place(1):
-        pass
-    with queue.place(4), queue.place(6), pytest.raises(Overloaded), queue.place(1):
-        pass
+    queue.refuse_more(100)  # alone, even too much is accepted
+    with queue.place(4):
+        queue.refuse_more(6)
+        with pytest.raises(Overloaded):
+            queue.refuse_more(7)
     assert queue.work == 0
     queue.stop()

@@ -1,10 +1,15 @@
 """/metrics sums the numbers of all workers, dead ones included; gauges are of living ones alone."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
+from posrec.server.metrics import CACHED, Metrics
 from tests.helpers import SOURCE
 
 WORKER = """
@@ -90,8 +95,30 @@ def test_workers_are_summed_and_a_dead_one_leaves_the_queue_alone(
     text, _ = python(ALIVE, tmp_path).communicate()
     alive.kill()
     alive.wait()
+    # The process that was asked has taken over the file of the dead worker.
+    assert len(list(tmp_path.glob("counter_*.db"))) == 2
+    assert len(list(tmp_path.glob("histogram_*.db"))) == 2
     lines = text.splitlines()
     assert set(EXPECTED.strip().splitlines()) <= set(lines)
     trained_until = 'posrec_run_trained_until_timestamp_seconds{run="night"}'
     assert f"{trained_until} {float(alive.pid)}" in lines
     assert "f0" not in text  # which no worker serves any more
+
+
+def test_many_scrapers_share_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics(None)
+    texts = iter("ab")
+    threads: list[int] = []
+
+    def text() -> str:
+        threads.append(threading.get_ident())
+        return next(texts)
+
+    async def scrape() -> list[str]:
+        shared = await asyncio.gather(*(metrics.recent_text() for _ in range(8)))
+        metrics.read_at -= 2 * CACHED
+        return [*shared, await metrics.recent_text()]
+
+    monkeypatch.setattr(metrics, "text", text)
+    assert asyncio.run(scrape()) == [*"aaaaaaaa", "b"]
+    assert threading.get_ident() not in threads

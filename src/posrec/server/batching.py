@@ -1,9 +1,9 @@
 """The two queues of a worker: quick recommendations, computed in batches, and slow work in the
-background.
+background. Both are bounded by the estimated work of what they hold (work.py).
 
-Both are bounded by the estimated work of what they hold (work.py); a request that finds its queue
-full is refused at once rather than answered late. Batches are computed in a thread, so that
-requests are read meanwhile, but in the event loop if they are expected to take at most `inline`
+A quick request that finds its queue full waits in line before it is refused: to refuse costs about
+as much as to answer, and clients that ask again at once would leave no time for answers. Batches
+are computed in a thread, or in the event loop if they are expected to take at most `inline`
 seconds, since switching between threads costs more.
 """
 
@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from posrec.server.errors import Disconnected, Overloaded
 
-MAX_WAIT = 0.03  # seconds of computing that may wait, in full batches
-LEAST_BATCHES = 3  # which may always wait
+PATIENCE = 2.0  # seconds in line for a full queue, until a request is refused
 # Seconds: `inline` of a single worker, and of several, whose threads would compete for the cores.
 INLINE = 0.0015
 INLINE_OF_SEVERAL = 0.004
@@ -29,27 +28,6 @@ Result = TypeVar("Result")
 HasLeft = Callable[[], Awaitable[bool]] | None
 
 
-class BoundedQueue:
-    def __init__(self, most: int, thread_name: str) -> None:
-        self.most = most
-        self.thread = ThreadPoolExecutor(1, thread_name)
-        self.work = 0
-
-    def refuse_more(self, work: int = 1) -> None:
-        if self.work and self.work + work > self.most:
-            raise Overloaded
-
-    @contextmanager
-    def place(self, work: int) -> Iterator[None]:
-        """Take the place of a request until the block ends."""
-        self.refuse_more(work)
-        self.work += work
-        try:
-            yield
-        finally:
-            self.work -= work
-
-
 class WaitingQuery(NamedTuple):
     query: Any
     answer: asyncio.Future[Any]
@@ -57,7 +35,7 @@ class WaitingQuery(NamedTuple):
     work: int
 
 
-class Batcher(BoundedQueue):
+class Batcher:
     """`compute` turns queries into answers, `max_batch` is the work of a full batch, and `observe`
     gets the sizes of each batch and of the rest of the queue. After a batch of several requests,
     the next one waits for more, at most `gather` seconds."""
@@ -72,9 +50,12 @@ class Batcher(BoundedQueue):
         inline: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(queue, "posrec-compute")
+        self.thread = ThreadPoolExecutor(1, "posrec-compute")
         self.compute = compute
-        self.queue = queue
+        self.most = queue
+        self.work = 0
+        # Requests that wait for room in the queue, with their work.
+        self.line: deque[tuple[asyncio.Future[None], int]] = deque()
         self.max_batch = max_batch
         self.gather = gather
         self.observe = observe
@@ -85,14 +66,29 @@ class Batcher(BoundedQueue):
         self.inline = inline
         self.clock = clock
         self.seconds_each = 0.0  # a moving average of the seconds per unit of work
-        # The same for full batches, with the time between them, in which requests are read.
-        self.seconds_each_busy = 0.0
         self.computing = False
         self.last_size = 0  # of the last batch
         self.last_end = 0.0  # when the last batch was finished
 
+    async def wait_for_room(self, work: int) -> None:
+        """First come, first served. Who has waited submits at once, or lets in others."""
+        if not self.line and self.has_room(work):
+            return
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.line.append((room, work))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await room
+        except TimeoutError:
+            self.let_in()  # it may have been its turn in the same moment
+            raise Overloaded from None
+
+    def has_room(self, work: int, expected: int = 0) -> bool:
+        """`expected`: the work of requests that were let in and are not in the queue yet."""
+        taken = self.work + expected
+        return not taken or taken + work <= self.most
+
     def submit(self, query: Any, work: int) -> asyncio.Future[Any]:
-        """The caller has asked `refuse_more`, or has taken a place."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append(WaitingQuery(query, answer, self.clock(), work))
         self.work += work
@@ -114,7 +110,17 @@ class Batcher(BoundedQueue):
                 work += oldest.work
         if not self.waiting:
             self.arrived.clear()
+        self.let_in()
         return batch
+
+    def let_in(self) -> None:
+        """As many from the line as there is room for."""
+        expected = 0
+        while self.line and self.has_room(self.line[0][1], expected):
+            room, work = self.line.popleft()
+            if not room.done():  # otherwise it has waited for too long
+                room.set_result(None)
+                expected += work
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.run_forever())
@@ -145,7 +151,6 @@ class Batcher(BoundedQueue):
     async def compute_batch(self, batch: list[WaitingQuery]) -> None:
         began = self.clock()
         work = sum([waiting.work for waiting in batch])
-        is_full = bool(self.waiting)
         self.last_size = len(batch)
         self.observe(len(batch), len(self.waiting))
         queries = [waiting.query for waiting in batch]
@@ -157,18 +162,8 @@ class Batcher(BoundedQueue):
         for waiting, answer in zip(batch, answers, strict=True):
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
-        last_end = self.last_end
-        end = self.clock()
-        self.last_end = end
-        self.seconds_each = smoothed(self.seconds_each, (end - began) / work)
-        if is_full or work >= self.max_batch:
-            # If the oldest query waited already, there was no pause since the last batch.
-            start = last_end if batch[0].since < last_end else began
-            seconds = (end - start) / work
-            self.seconds_each_busy = smoothed(self.seconds_each_busy, seconds)
-            # As many whole batches may wait as are computed in time.
-            batches = int(MAX_WAIT / max(self.seconds_each_busy * self.max_batch, 1e-9))
-            self.most = min(self.queue, max(LEAST_BATCHES, batches) * self.max_batch)
+        self.last_end = self.clock()
+        self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / work)
 
     async def wait_for_more(self) -> None:
         first = self.waiting[0].since
@@ -183,7 +178,7 @@ class Batcher(BoundedQueue):
             timer.cancel()
 
     async def stop(self) -> None:
-        while self.waiting or self.computing:
+        while self.waiting or self.line or self.computing:
             await asyncio.sleep(0.005)
         if self.task is not None:
             self.task.cancel()
@@ -196,13 +191,28 @@ def smoothed(before: float, now: float) -> float:
     return SMOOTHING * before + (1 - SMOOTHING) * now
 
 
-class BackgroundQueue(BoundedQueue):
+class BackgroundQueue:
     """One piece of slow work at a time. A request has a place for its whole work, and its pieces
-    take turns with others'."""
+    take turns with others'. A request for which there is no place is refused at once."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(most, "posrec-background")
+        self.most = most
+        self.work = 0
+        self.thread = ThreadPoolExecutor(1, "posrec-background")
         self.turn = asyncio.Lock()  # first come, first served
+
+    def refuse_more(self, work: int) -> None:
+        if self.work and self.work + work > self.most:
+            raise Overloaded
+
+    @contextmanager
+    def place(self, work: int) -> Iterator[None]:
+        """Until the block ends."""
+        self.work += work
+        try:
+            yield
+        finally:
+            self.work -= work
 
     async def run(
         self, piece: Callable[[], Result], has_left: HasLeft = None
@@ -217,6 +227,7 @@ class BackgroundQueue(BoundedQueue):
         self, function: Callable[[], Result], work: int, has_left: HasLeft = None
     ) -> Result:
         """All work of a request in one piece."""
+        self.refuse_more(work)
         with self.place(work):
             return await self.run(function, has_left)
 

@@ -1,13 +1,15 @@
 """Metrics for Prometheus, summed over the workers by prometheus-client's multiprocess mode.
 
-Every worker keeps its numbers in files of its own. Those of a dead worker stay, so that no counter
-ever falls; only its gauges are removed. serve.py sets PROMETHEUS_MULTIPROC_DIR, which chooses the
-mode, before this module is imported.
+Every worker keeps its numbers in files of its own. The worker that replaces a dead one goes on with
+its files, so that no counter ever falls; only gauges are removed. serve.py sets
+PROMETHEUS_MULTIPROC_DIR, which chooses the mode, before this module is imported.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -45,6 +47,7 @@ EVENTS = {
     "failed_reloads": "Runs that could not be loaded, at the start or after they were "
     "replaced on disk.",
     "store_errors": "Requests that the session store did not answer.",
+    "lost_log_lines": "Lines of the log that could not be written in time.",
     "unsigned_feedback": "Feedback on answers that the server did not give, in items.",
 }
 BY_RUN = {
@@ -56,6 +59,7 @@ BY_RUN = {
     "unknown_items": "Of these clicks, those on items that the model does not know.",
 }
 WORKERS = "posrec_run_workers"
+CACHED = 1.0  # seconds for which a text is sent again
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # several workers have none either
 
@@ -100,6 +104,11 @@ class Metrics:
 
     def __init__(self, folder: Path | None, runs: Iterable[str] = ()) -> None:
         self.folder = folder
+        if folder is not None:
+            take_over_files_of_the_dead(folder)
+        self.reading = asyncio.Lock()
+        self.read_at = -CACHED
+        self.read_text = ""
         registry = CollectorRegistry()
         self.registry = registry
         counter = partial(Counter, registry=registry)
@@ -181,8 +190,19 @@ class Metrics:
         label = run if run in self.runs else OTHER
         self.feedback_counter.labels(label, event).inc(number)
 
+    async def recent_text(self) -> str:
+        """Read in a thread and at most once a second, however many ask."""
+        async with self.reading:
+            if time.monotonic() - self.read_at > CACHED:
+                self.read_text = await asyncio.to_thread(self.text)
+                self.read_at = time.monotonic()
+        return self.read_text
+
     def text(self) -> str:
-        return generate_latest(self).decode()  # it needs `collect` alone
+        try:
+            return generate_latest(self).decode()  # it needs `collect` alone
+        except FileNotFoundError:  # it was taken over by a new worker meanwhile
+            return self.text()
 
     def collect(self) -> Iterator[Metric]:
         if self.folder is None:
@@ -201,9 +221,23 @@ class Metrics:
 
 def remove_gauges_of_the_dead(folder: Path) -> None:
     for file in folder.glob("gauge_live*_*.db"):
-        process = int(file.stem.rpartition("_")[2])
+        process = process_of(file)
         if not is_alive(process):
             mark_process_dead(process, str(folder))  # type: ignore[no-untyped-call]
+
+
+def take_over_files_of_the_dead(folder: Path) -> None:
+    """At most one file of each kind: several workers may be replaced."""
+    for kind in ("counter", "histogram"):
+        own = folder / f"{kind}_{os.getpid()}.db"
+        for file in folder.glob(f"{kind}_*.db"):
+            if not own.exists() and not is_alive(process_of(file)):
+                with suppress(FileNotFoundError):  # another worker was quicker
+                    file.rename(own)
+
+
+def process_of(file: Path) -> int:
+    return int(file.stem.rpartition("_")[2])
 
 
 def is_alive(process: int) -> bool:

@@ -73,13 +73,7 @@ class Routes:
         service = self.service
         session = "/v1/sessions/{session_id}"
         return [
-            Operation(
-                "POST",
-                "/v1/recommend",
-                service.recommend,
-                not_found=True,
-                admit=service.batcher.refuse_more,
-            ),
+            Operation("POST", "/v1/recommend", service.recommend, not_found=True),
             Operation("POST", "/v1/recommend/batch", service.recommend_batch),
             Operation("GET", "/v1/similar/{item}", self.similar, not_found=True),
             Operation("POST", "/v1/feedback", self.feedback, status=202, writes=True),
@@ -206,7 +200,7 @@ class Routes:
     async def metrics(self) -> str:
         """Metrics for Prometheus."""
         self.service.metrics.queue.set(len(self.service.batcher.waiting))
-        return self.service.metrics.text()
+        return await self.service.metrics.recent_text()
 
     async def playground(self) -> str:
         return PLAYGROUND.read_text(encoding="utf-8")

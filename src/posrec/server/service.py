@@ -25,7 +25,7 @@ from posrec.server.feedback.answer_ids import new_answer_id
 from posrec.server.feedback.erasing import delete_old
 from posrec.server.feedback.writing import FeedbackFiles, convert_and_close
 from posrec.server.http.operation import RequestContext
-from posrec.server.json_log import log_event, log_seldom
+from posrec.server.json_log import log_event, log_handlers, log_seldom
 from posrec.server.metrics import Metrics
 from posrec.server.schemas import (
     AnswerRequest,
@@ -63,6 +63,8 @@ class Service:
         self.settings = settings
         shared = Path(settings.shared) if settings.shared else None
         self.metrics = Metrics(shared, settings.names)
+        for handler in log_handlers():
+            handler.on_lost = partial(self.metrics.count, "lost_log_lines")
         self.files = ShopFiles(settings)
         self.reloaders = [
             RunReloader(Path(run), name, settings, self.metrics, self.files)
@@ -120,6 +122,8 @@ class Service:
             for file in self.feedback.take_files(also_recent=True):
                 convert_and_close(file)
         log_event("stopped")
+        for handler in log_handlers():
+            handler.flush()
 
     async def try_store(self) -> None:
         """If it can't be used, the reason is logged."""
@@ -192,7 +196,8 @@ class Service:
         self, session_id: str, data: ClickRequest, context: RequestContext
     ) -> RecommendAnswer:
         """Add a click to a stored session, and get the best next items."""
-        add_click = partial(self.stored_sessions().add, session_id, str(data.item))
+        store = self.stored_sessions()
+        add_click = partial(store.add, session_id, str(data.item), context.received)
         loaded = self.loaded(session_id)
         return await self.answer_one(loaded, data, context, [], add_click)
 
@@ -208,19 +213,19 @@ class Service:
         asks again would store its click twice."""
         catalogue = loaded.recommender.catalogue
         work = estimated_work(data, 1, context.body_bytes, catalogue, len(session))
-        make_plan = partial(plan_of, loaded, data)
         if work <= QUICK_WORK:
-            self.batcher.refuse_more(work)
-            plan = make_plan()
+            plan = plan_of(loaded, data)
+            await self.batcher.wait_for_room(work)
             if add_click is not None:
-                with self.batcher.place(work):
-                    session = self.latest(await add_click())
+                self.batcher.let_in()  # nobody waits for the session store
+                session = self.latest(await add_click())
             task = ranking_task(loaded, plan, session)
             return self.answer(task, await self.batcher.submit(task, work))
+        make_plan = partial(plan_of, loaded, data)
+        plan = await self.background.compute(make_plan, work, context.has_left)
+        if add_click is not None:
+            session = self.latest(await add_click())
         with self.background.place(work):
-            plan = await self.background.run(make_plan, context.has_left)
-            if add_click is not None:
-                session = self.latest(await add_click())
             routed = [(loaded, session)]
             answers = await self.slow_answers(data, routed, {loaded: plan}, context)
             return answers[0]
@@ -242,6 +247,7 @@ class Service:
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
         answer_bytes = 0
+        self.background.refuse_more(work)
         with self.background.place(work):
             for start in range(0, len(sessions), piece_size):
                 piece = routed[start : start + piece_size]

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -29,9 +28,13 @@ Result = TypeVar("Result")
 OnError = Callable[[str], None]
 
 EXPIRY = 30 * 60  # seconds
+# Seconds for which the deletion of a session is remembered: a click that was received before, and
+# has waited in another process, is not stored any more.
+MARK_EXPIRY = 60
 MAX_CLICKS = 200  # of a session, the latest
 TIMEOUT = 0.5  # seconds for the store to answer
 CONNECTIONS = 64  # of a worker to Redis
+MOST_WAITING = 128  # requests of a worker
 # How an address begins.
 SQLITE = "sqlite:"
 REDIS = ("redis://", "rediss://", "unix://")
@@ -55,6 +58,8 @@ PRAGMAS = (
     f"journal_size_limit={1 << 24}",
     f"max_page_count={MOST_PAGES}",
 )
+STORE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)"
+NO_CLICKS = b"[]"
 DELETE_FIRST = (
     "DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions "
     f"WHERE expires <= ? ORDER BY expires LIMIT {DELETED_AT_ONCE})"
@@ -68,13 +73,28 @@ class StoreUnavailable(Refused):
         )
 
 
-@contextmanager
-def failing(on_error: OnError, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    try:
-        yield
-    except errors as error:
-        on_error(str(error) or type(error).__name__)
-        raise StoreUnavailable from None
+class Using:
+    """Counts the requests that wait for a store. A stuck store must not take the memory and the
+    time of requests that do not use it."""
+
+    def __init__(self, on_error: OnError, errors: tuple[type[Exception], ...]) -> None:
+        self.on_error = on_error
+        self.errors = errors
+        self.waiting = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self.waiting >= MOST_WAITING:
+            self.on_error(f"{MOST_WAITING} requests wait for it")
+            raise StoreUnavailable
+        self.waiting += 1
+        try:
+            yield
+        except self.errors as error:
+            self.on_error(str(error) or type(error).__name__)
+            raise StoreUnavailable from None
+        finally:
+            self.waiting -= 1
 
 
 def open_store(address: str, on_error: OnError = lambda reason: None) -> "SessionStore":
@@ -97,20 +117,25 @@ def delete_sessions(address: str, sessions: Iterable[str]) -> int:
     if isinstance(store, SqliteSessions) and not store.path.exists():
         raise address_error(address, "there is no such file")
 
-    async def delete() -> int:
+    async def delete() -> tuple[int, bool]:
         try:
             count = sum([await store.delete(session) for session in sessions])
-            await store.delete_expired()
-            return count
+            return count, await store.delete_expired()
         finally:
             await store.close()
 
+    shown = f"--session-store {without_password(address)}"
     try:
-        return asyncio.run(delete())
+        count, is_gone = asyncio.run(delete())
     except StoreUnavailable:
+        raise RunFailed(f"{shown} can't be used ({reasons[-1]})") from None
+    if not is_gone:
         raise RunFailed(
-            f"--session-store {without_password(address)} can't be used ({reasons[-1]})"
-        ) from None
+            f"{shown}: the sessions are deleted, but the file's -wal still has their clicks, "
+            "because another process is reading it; a server removes them within a minute "
+            "after that, or repeat the command"
+        )
+    return count
 
 
 class RedisSessions:
@@ -122,7 +147,7 @@ class RedisSessions:
             raise not_installed("--session-store", "serve") from None
         # The RuntimeError is uvloop's for writing to a lost connection.
         errors = (redis.RedisError, OSError, UnicodeDecodeError, RuntimeError)
-        self.failing = partial(failing, on_error, errors)
+        self.using = Using(on_error, errors)
         try:
             # When all connections are in use, a request waits for one: the store itself is well.
             pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -140,16 +165,23 @@ class RedisSessions:
                 reason = f"must be {form}, special characters escaped"
             raise address_error(address, reason) from None
 
-    async def add(self, session: str, item: str) -> list[str]:
-        """Returns all stored clicks of the session, the new one last."""
+    async def add(
+        self, session: str, item: str, received: float = math.inf
+    ) -> list[str]:
+        """Returns all stored clicks of the session, the new one last. `received` is when the
+        request was."""
         name = key(session)
-        with self.failing():
+        with self.using():
             async with self.client.pipeline(transaction=True) as pipe:
                 pipe.rpush(name, item)
                 pipe.ltrim(name, -MAX_CLICKS, -1)
                 pipe.expire(name, EXPIRY)
                 pipe.lrange(name, 0, -1)
-                stored = (await pipe.execute())[-1]
+                pipe.get(mark(session))
+                *_, stored, deleted = await pipe.execute()
+            if deleted is not None and float(deleted) > received:
+                await self.client.lrem(name, -1, item)
+                return [item]
             try:
                 return decoded(stored)
             except UnicodeDecodeError:  # another program has written to this key
@@ -158,16 +190,20 @@ class RedisSessions:
                 raise
 
     async def clicks(self, session: str) -> list[str]:
-        with self.failing():
+        with self.using():
             return decoded(await self.client.lrange(key(session), -MAX_CLICKS, -1))
 
     async def delete(self, session: str) -> bool:
         """Returns whether the session was stored."""
-        with self.failing():
-            return bool(await self.client.delete(key(session)))
+        with self.using():
+            async with self.client.pipeline(transaction=True) as pipe:
+                pipe.delete(key(session))
+                pipe.set(mark(session), time.time(), ex=MARK_EXPIRY)
+                return bool((await pipe.execute())[0])
 
-    async def delete_expired(self) -> None:
+    async def delete_expired(self) -> bool:
         """Redis does so by itself."""
+        return True
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -183,7 +219,7 @@ class SqliteSessions:
     most until the timeout."""
 
     def __init__(self, address: str, on_error: OnError) -> None:
-        self.failing = partial(failing, on_error, SQLITE_ERRORS)
+        self.using = Using(on_error, SQLITE_ERRORS)
         self.address = address
         name, _, query = address.removeprefix(SQLITE).partition("?")
         self.path = Path(name)
@@ -211,22 +247,24 @@ class SqliteSessions:
         finally:
             self.disconnect()
 
-    async def add(self, session: str, item: str) -> list[str]:
-        return await self.run(add_click, hashed(session), item)
+    async def add(
+        self, session: str, item: str, received: float = math.inf
+    ) -> list[str]:
+        return await self.run(add_click, hashed(session), item, received)
 
     async def clicks(self, session: str) -> list[str]:
         return await self.run(stored_clicks, hashed(session))
 
     async def delete(self, session: str) -> bool:
-        statement = "DELETE FROM sessions WHERE id = ?"
-        return bool(await self.run(changed_rows, statement, hashed(session)))
+        return await self.run(delete_clicks, hashed(session))
 
-    async def delete_expired(self) -> None:
+    async def delete_expired(self) -> bool:
+        """Returns whether nothing is left of what was deleted."""
         deleted = DELETED_AT_ONCE
         while deleted == DELETED_AT_ONCE:
             deleted = await self.run(changed_rows, DELETE_FIRST, time.time())
         # What was deleted is in the log of changes until that is copied into the file.
-        await self.run(checkpoint)
+        return await self.run(checkpoint)
 
     async def close(self) -> None:
         self.thread.submit(self.disconnect)
@@ -234,7 +272,7 @@ class SqliteSessions:
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Work that takes too long is not waited for; the next begins when it has ended."""
-        with self.failing():
+        with self.using():
             async with asyncio.timeout(self.timeout):
                 await self.turn.acquire()
                 done = asyncio.get_running_loop().run_in_executor(
@@ -301,11 +339,29 @@ def stored_clicks(connection: sqlite3.Connection, session: bytes) -> list[str]:
     return [] if row is None else msgspec.json.decode(row[0], type=list[str])
 
 
-def add_click(connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
+def deletion_time(connection: sqlite3.Connection, session: bytes) -> float:
+    """By the mark of a deleted session, a row without clicks."""
+    statement = "SELECT expires FROM sessions WHERE id = ? AND clicks = ?"
+    row = connection.execute(statement, (session, NO_CLICKS)).fetchone()
+    return -math.inf if row is None else row[0] - MARK_EXPIRY
+
+
+def delete_clicks(connection: sqlite3.Connection, session: bytes) -> bool:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        was_stored = bool(stored_clicks(connection, session))
+        row = (session, time.time() + MARK_EXPIRY, NO_CLICKS)
+        connection.execute(STORE, row)
+    return was_stored
+
+
+def add_click(
+    connection: sqlite3.Connection, session: bytes, item: str, received: float
+) -> list[str]:
     """When the file is full, the sessions that end first make room."""
     for _ in range(MOST_EVICTIONS):
         try:
-            return store_click(connection, session, item)
+            return store_click(connection, session, item, received)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
@@ -314,12 +370,16 @@ def add_click(connection: sqlite3.Connection, session: bytes, item: str) -> list
     raise sqlite3.OperationalError("there is no room for the session")
 
 
-def store_click(connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
+def store_click(
+    connection: sqlite3.Connection, session: bytes, item: str, received: float
+) -> list[str]:
     with connection:
         connection.execute("BEGIN IMMEDIATE")
+        if received < deletion_time(connection, session):
+            return [item]
         clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
         row = (session, time.time() + EXPIRY, msgspec.json.encode(clicks))
-        connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row)
+        connection.execute(STORE, row)
     return clicks
 
 
@@ -327,8 +387,11 @@ def changed_rows(connection: sqlite3.Connection, statement: str, *values: Any) -
     return connection.execute(statement, values).rowcount
 
 
-def checkpoint(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+def checkpoint(connection: sqlite3.Connection) -> bool:
+    """Returns whether no other process has kept it from being complete."""
+    row = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    is_busy, _, _ = row
+    return not is_busy
 
 
 def file_number(path: Path) -> tuple[int, int] | None:
@@ -346,6 +409,10 @@ def hashed(session: str) -> bytes:
 
 def key(session: str) -> str:
     return "posrec:session:" + hashed(session).hex()
+
+
+def mark(session: str) -> str:
+    return "posrec:deleted:" + hashed(session).hex()
 
 
 def without_password(address: str) -> str:

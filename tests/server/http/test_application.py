@@ -56,7 +56,7 @@ def test_an_answer_is_counted_before_it_is_sent(
     routes: list[Route], expected: dict[str, float]
 ) -> None:
     metrics = Metrics(None)
-    middleware = [Middleware(CountAnswers, metrics, False)]
+    middleware = [Middleware(CountAnswers, metrics)]
     application: Any = Starlette(routes=routes, middleware=middleware)
     scope = {"type": "http", "method": "GET", "path": "/v1/run", "headers": []}
     counted_at: dict[str, dict[str, float]] = {}
@@ -75,6 +75,13 @@ def test_an_answer_is_counted_before_it_is_sent(
         "/v1/./recommend",
         "/x/../v1/recommend",
         "/v1/recommend/",
+        "/v1/recommend%2F",
+        "/v1%2frecommend",
+        "/v1/r%65commend",
+        "/v1/recommend/b%61tch",
+        "/v1/feedback/",
+        "/v1/sessions/anna%2Fclick",
+        "/v1/sessions/anna/cl%69ck",
         "//v1/recommend",
     ],
 )
@@ -90,7 +97,10 @@ def test_paths_that_are_not_there(server: Server, path: str) -> None:
         ("GET", "/v1/similar/%FF", 400),
         ("GET", "/v1/items?query=%FF", 400),
         ("GET", "/v1/similar/%EF%BF%BD", 404),  # the replacement character itself
+        ("GET", "/v1/similar/%69%33", 200),
         ("GET", "/v1/items?query=%C3%BC", 200),
+        ("GET", "/metrics/", 404),
+        ("GET", "/metrics%2F", 404),
     ],
 )
 def test_an_address_that_is_not_utf8_is_refused(
@@ -99,6 +109,24 @@ def test_an_address_that_is_not_utf8_is_refused(
     answer = ask(server, head(method, path, "Content-Length: 0"))
     assert answer.status == status
     assert (b"UTF-8" in answer.body) is (status == 400)
+
+
+@pytest.mark.parametrize(
+    ("path", "logged"),
+    [
+        ("/v1/run", "/v1/run"),
+        ("/v1/sessions/anna/click", "/v1/sessions/.../click"),
+        ("/v1/sessions/anna", "/v1/sessions/..."),
+        ("/v1/sessions/x/anna", "..."),
+        ("/v1/session/anna/click", "..."),
+        ("/anna", "..."),
+    ],
+)
+def test_no_id_of_a_session_is_logged_even_if_its_path_is_mistyped(
+    path: str, logged: str
+) -> None:
+    counting = CountAnswers(Starlette(), Metrics(None), {"/v1/run"})
+    assert counting.logged_path(path) == logged
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])

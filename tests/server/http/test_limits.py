@@ -168,6 +168,18 @@ def test_a_body_that_would_be_too_large_is_refused_before_it_is_sent(
         assert client.read().status == 200
 
 
+def test_http_1_0_gets_no_100_continue(server: Server) -> None:
+    request = recommend(CONTINUE).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    with Client(server) as client:
+        client.sendall(request)
+        assert client.rest().startswith(b"HTTP/1.0 200 ")
+
+
+@pytest.mark.parametrize("path", ["http://localhost", "http://localhost/healthz"])
+def test_a_path_with_scheme_and_host_is_understood(server: Server, path: str) -> None:
+    assert ask(server, head("GET", path)).status == 200
+
+
 def test_complete_requests_before_a_wrong_one_are_answered(server: Server) -> None:
     with Client(server) as client:
         client.sendall(recommend() * 3 + b"nonsense\r\n\r\n")

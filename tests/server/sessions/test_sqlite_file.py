@@ -57,6 +57,27 @@ def test_deleted_and_expired_sessions_leave_nothing_in_the_file(
     assert listed(tmp_path) == ["file"]
 
 
+def test_forget_says_if_another_reader_keeps_the_clicks(
+    sessions: SqliteSessions, file: SqliteFile, tmp_path: Path
+) -> None:
+    def secrets() -> bool:
+        return any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
+
+    arguments = ("--visitor", "anna", "--session-store", f"sqlite:{file.path}")
+    asyncio.run(sessions.add("anna", "secret"))
+    reader = sqlite3.connect(file.path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM sessions").fetchall()
+    done = command("forget", *arguments)
+    assert done.code == 1
+    assert "repeat the command" in done.err
+    assert secrets()
+    reader.close()
+    assert command("forget", *arguments).code == 0
+    assert not secrets()
+    asyncio.run(sessions.close())
+
+
 def test_a_full_file_makes_room_by_the_sessions_that_end_first(
     file: SqliteFile, reasons: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ back."""
 import asyncio
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from posrec.server.session_store import (
     CONNECTIONS,
     EXPIRY,
     MAX_CLICKS,
+    MOST_WAITING,
     RedisSessions,
     StoreUnavailable,
     key,
@@ -60,6 +62,23 @@ def test_a_session_can_be_deleted(server: Server, any_store: AnyStore) -> None:
         assert (answer.status, answer.body) == (204, b"")
     assert (any_store.stored("erna"), any_store.stored("ernst")) == ([], ["i5"])
     assert click(server, "erna", "i4").items == best(server, "i4")
+
+
+def test_a_click_that_came_before_a_deletion_is_not_stored_after_it(
+    any_store: AnyStore,
+) -> None:
+    async def click_late() -> None:
+        sessions = open_store(any_store.address())
+        received = time.time()
+        await sessions.add("late", "i2", received)
+        assert await sessions.delete("late")
+        assert await sessions.add("late", "i3", received) == ["i3"]
+        assert await sessions.clicks("late") == []
+        assert await sessions.add("late", "i4", time.time()) == ["i4"]
+        assert await sessions.clicks("late") == ["i4"]
+        await sessions.close()
+
+    asyncio.run(click_late())
 
 
 def test_only_the_latest_clicks_are_stored_and_read(
@@ -121,18 +140,20 @@ def test_many_clicks_at_once(any_store: AnyStore) -> None:
     assert asyncio.run(click_everywhere()) == [["i3"]] * len(names)
 
 
-def test_of_many_clicks_at_once_those_that_are_answered_are_stored(
+def test_a_stuck_store_keeps_few_clicks_and_no_other_request_waiting(
     trained: Path, any_store: AnyStore
 ) -> None:
-    names = [f"many-{number}" for number in range(40)]
+    names = [f"many-{number}" for number in range(MOST_WAITING + 12)]
     options = ("--session-store", any_store.address(), "--queue", 4)
-    with serving(trained, *options) as server, ThreadPoolExecutor(40) as clients:
+    with serving(trained, *options) as server, ThreadPoolExecutor(200) as clients:
         assert click(server, "first", "i3").status == 200
-        with any_store.hanging():  # four fill the queue, and wait for the store
+        with any_store.hanging():
             clicks = [clients.submit(click, server, name, "i3") for name in names]
-            until(lambda: sum(future.done() for future in clicks) == 36)
+            until(lambda: sum(future.done() for future in clicks) == 12)
+            assert server.recommend("i3").status == 200
+            assert server.recommend("i3", k=1000, diversify=0.5).status == 200
         statuses = [future.result().status for future in clicks]
-    assert sorted(statuses) == [200] * 4 + [503] * 36
+    assert sorted(statuses) == [200] * MOST_WAITING + [503] * 12
     stored = [len(any_store.stored(name)) for name in names]
     assert stored == [int(status == 200) for status in statuses]
 

@@ -16,13 +16,14 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posrec.server.errors import Refused
-from posrec.server.http.responses import error_response
+from posrec.server.http.responses import HTTP_ERRORS, error_response
 from posrec.server.settings import ServeOptions
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
 # They need no API key.
 PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")
+ENCODED_ID = re.compile(rb"/v1/(sessions|similar)/((?!%2[fF])[^/])+(/[^%]*)?")
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 
@@ -39,7 +40,7 @@ class AccessRules:
                 400,
                 "the Host header is missing or names a host that --allow-host does not allow",
             )
-        check_encoding(scope["raw_path"])
+        check_spelling(scope["raw_path"])
         check_encoding(scope["query_string"])
         if scope["path"] not in PUBLIC_PATHS and not self.has_key(headers):
             raise Refused(
@@ -106,6 +107,14 @@ def origin_pattern(allowed: Sequence[str]) -> str | None:
     """
     patterns = [re.escape(origin).replace(r"\*", ".*") for origin in allowed]
     return "|".join(patterns) or None
+
+
+def check_spelling(path: bytes) -> None:
+    """A path has one spelling, by which a proxy in front can allow or forbid it: only the id in it
+    may be percent-encoded, without a slash."""
+    check_encoding(path)
+    if b"%" in path and not ENCODED_ID.fullmatch(path):
+        raise Refused(404, HTTP_ERRORS[404])
 
 
 def check_encoding(address: bytes) -> None:

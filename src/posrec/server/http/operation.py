@@ -6,6 +6,7 @@ their own names. The OpenAPI document (openapi.py) is made from the annotations 
 of the docstring; a function without a docstring is not in it.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from posrec.server.batching import BackgroundQueue
 from posrec.server.errors import Refused
@@ -32,6 +34,7 @@ ENCODER = msgspec.json.Encoder()
 
 
 class RequestContext(NamedTuple):
+    received: float  # when, in seconds since 1970
     body_bytes: int
     has_left: Callable[[], Awaitable[bool]]
 
@@ -54,7 +57,6 @@ class Operation:
     not_found: bool = False  # it answers 404 if what is asked for is not there
     # It is closed to web pages of other sites, and answers 404 if nothing is stored here.
     writes: bool = False
-    admit: Callable[[], None] | None = None  # raises Refused if there is too much to do
 
     def __post_init__(self) -> None:
         self.summary = (self.handler.__doc__ or "").partition("\n")[0].rstrip(".")
@@ -65,42 +67,46 @@ class Operation:
             self.decoder = msgspec.json.Decoder(self.types["data"])
 
     def route(self, tools: Tools) -> Route:
-        async def endpoint(request: Request) -> Response:
-            try:
-                return await self.answer(request, tools)
-            except Exception as error:  # every error is answered
-                return error_response(error)
-
-        return Route(self.path, endpoint, methods=[self.method])
+        return Route(self.path, OperationApp(self, tools), methods=[self.method])
 
     async def answer(self, request: Request, tools: Tools) -> Response:
+        received = time.time()
         if self.writes:
             tools.rules.check_origin(request.headers)
-        if self.admit is not None:
-            self.admit()
         arguments: dict[str, Any] = dict(request.path_params)
         if self.query_type is not None:
             query = dict(request.query_params)
             arguments["query"] = msgspec.convert(query, self.query_type, strict=False)
         if self.decoder is None:
-            return await self.call_handler(request, arguments, 0)
+            return await self.call_handler(request, arguments, received, 0)
         check_content_type(request, (JSON,) if self.writes else READING_TYPES)
-        async with tools.bodies.read(request) as body:
-            decode = partial(self.decoder.decode, body)
-            if len(body) <= LARGE_BODY:
-                data = decode()
-            else:
-                work = 1 + len(body) // BODY_BYTES_PER_UNIT
-                compute = tools.background.compute
-                data = await compute(decode, work, request.is_disconnected)
-            arguments["data"] = data
-            return await self.call_handler(request, arguments, len(body))
+        body = bytearray()
+        try:
+            await tools.bodies.receive(request, body)
+            arguments["data"] = await self.decoded(request, body, tools.background)
+            return await self.call_handler(request, arguments, received, len(body))
+        finally:
+            tools.bodies.release(body)
+
+    async def decoded(
+        self, request: Request, body: bytearray, background: BackgroundQueue
+    ) -> Any:
+        assert self.decoder is not None
+        if len(body) <= LARGE_BODY:
+            return self.decoder.decode(body)
+        decode = partial(self.decoder.decode, body)
+        work = 1 + len(body) // BODY_BYTES_PER_UNIT
+        return await background.compute(decode, work, request.is_disconnected)
 
     async def call_handler(
-        self, request: Request, arguments: dict[str, Any], body_bytes: int
+        self,
+        request: Request,
+        arguments: dict[str, Any],
+        received: float,
+        body_bytes: int,
     ) -> Response:
         if "context" in self.types:
-            context = RequestContext(body_bytes, request.is_disconnected)
+            context = RequestContext(received, body_bytes, request.is_disconnected)
             arguments["context"] = context
         result = await self.handler(**arguments)
         if result is None:
@@ -109,6 +115,23 @@ class Operation:
             return page_response(result)
         content = ENCODER.encode(result) if self.media_type == JSON else result
         return Response(content, self.status, media_type=self.media_type)
+
+
+@dataclass
+class OperationApp:
+    """An operation for Starlette, which calls anything but a function as it is, and would wrap a
+    function in further calls."""
+
+    operation: Operation
+    tools: Tools
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self.operation.answer(request, self.tools)
+        except Exception as error:  # every error is answered
+            response = error_response(error)
+        await response(scope, receive, send)
 
 
 def check_content_type(request: Request, accepted: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attacks import commands, greedy, load, requests, serving
+from attacks import commands, files, greedy, load, requests, serving
 from attacks.replicas import replicas
 from attacks.served import Figures, Missing, Steps
 from harness import command, conditions, parser_for
@@ -47,6 +47,11 @@ PARTS: dict[str, tuple[Callable[[Path, Steps, Figures], Iterator[str]], int]] = 
     "ranks": (commands.different_ranks, 6),
     "ray": (commands.ray_kills, 6),
     "one-item": (commands.one_item, 3),
+    "feedback": (files.feedback_claims, 40),
+    "pipes": (files.pipes, 12),
+    "overwrite": (files.overwritten_projects, 100),
+    "not-numbers": (files.weights_that_are_not_numbers, 100),
+    "hostile": (files.hostile_files, 400),
 }
 LOADS: dict[str, tuple[Callable[[Path, float], Record], int]] = {
     "overload": (load.overload, 20),

@@ -34,6 +34,7 @@ from attacks.served import (
     make_run,
     repeated,
 )
+from posrec.server.feedback.answer_ids import answer_key, new_answer_id
 from posrec.server.session_store import MAX_CLICKS
 
 # Requests of a client: the one in flight, and connections that the kernel had given to the worker.
@@ -313,6 +314,7 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
     feedback is lost."""
     clock = folder / "clock"
     feedback = folder / "feedback"
+    key = answer_key(feedback)
     whole = make_run(folder)
     run = copy_of_run(folder, "clocked")
 
@@ -320,7 +322,8 @@ def clock_jumps(folder: Path, steps: Steps, figures: Figures) -> Iterator[str]:
         return str(click(target.server, f"session-{number}"))
 
     def report(number: int) -> str:
-        shown = {"answer": f"answer-{number}", "event": "shown", "items": ["i3"]}
+        answer_id = new_answer_id("5f0c9e1b7a42", "run", key, [("i3", False)])
+        shown = {"answer": answer_id, "event": "shown", "items": ["i3"]}
         return str(answer(target.server, "/v1/feedback", shown)[0])
 
     with store_in(folder) as store, fake_clock(clock):

@@ -601,6 +601,10 @@ NOTES: dict[str, Callable[[Row], str]] = {
         f"All {part['feedback_rows']:,} rows of feedback were on disk. "
         f"The slowest plain request took {part['slowest_ms']:,} ms."
     ),
+    "feedback": lambda part: (
+        f"Of {part['sent_mb']} MB that were sent, {part['written_mb']} MB were written; "
+        f"all {part['rows']:,} confirmed rows are on disk."
+    ),
     "deny": lambda part: (
         f"The file of {part['file_mb']} MB was read within {part['most_seconds']} s. "
         f"Memory rose from {part['memory_mb']} to at most {part['most_memory_mb']} MB. "

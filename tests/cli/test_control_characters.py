@@ -56,8 +56,10 @@ def test_errors(run: Path, tmp_path: Path) -> None:
 
 def test_a_report_of_what_clients_sent(tmp_path: Path) -> None:
     feedback = FeedbackFiles(tmp_path)
-    answer = new_answer_id("5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key)
-    feedback.write(answer, "shown", [f"i1{EVIL}"], None)
+    answer = new_answer_id(
+        "5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key, [(EVIL, False)]
+    )
+    feedback.write(answer, "shown", [EVIL], None)
     for options in ((), ("--json",)):
         done = command("report", tmp_path, *options)
         assert done.code == 0, done.err

@@ -117,7 +117,7 @@ def test_an_object_is_no_id(tmp_path: Path) -> None:
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"like an item id .*: colour, price"):
         read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]))
-    with pytest.raises(InputError, match="can't be read as parquet"):
+    with pytest.raises(InputError, match="not a Parquet file"):
         read_items(write_lines(tmp_path / "items.parquet", ["id,title"]))
     with pytest.raises(InputError, match="does not exist"):
         read_items(tmp_path / "none.csv")

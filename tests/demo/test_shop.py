@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from posrec.cli.tour import refuse_others_files
 from posrec.data.dataset import PreparedDataset, SessionDataset, collate
 from posrec.demo.catalogue import ITEMS, item_table
 from posrec.demo.shop import (
@@ -17,6 +18,7 @@ from posrec.demo.shop import (
     next_click_chances,
     open_shop,
 )
+from posrec.errors import InputError
 from posrec.nn.batch import SessionBatch
 
 
@@ -149,3 +151,14 @@ def test_the_ceiling_is_what_the_best_ranking_reaches(
     # An oracle that does not see one end of the session is clearly worse: both ends matter.
     for end in ("first", "last"):
         assert float(oracle_hits(shop, test, end).mean()) < float(hits.mean()) - 0.1
+
+
+def test_files_of_the_user_beside_earlier_results_are_not_removed(
+    tmp_path: Path,
+) -> None:
+    refuse_others_files(tmp_path)
+    (tmp_path / "report.html").touch()
+    refuse_others_files(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match="notes"):
+        refuse_others_files(tmp_path)

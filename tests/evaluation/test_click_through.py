@@ -37,7 +37,6 @@ def row(answer: str, event: str, item: str, day: float = 0, **fields: object) ->
         "session": answer,
         "run": f"hash of {answer[0]}",
         "name": answer[0],
-        "signed": True,
         "explored": False,
         "rank": 1 if event == "shown" else None,
         **fields,
@@ -88,7 +87,6 @@ def test_figures_by_hand() -> None:
         row("a3", "bought", "z", value=9.5),
         row("a3", "bought", "z", value=9.5),
         row("a3", "clicked", "never shown"),
-        row("b1", "shown", "x", signed=False),
     )
     (run,) = found.by("name")
     assert (run.group, run.visitors, run.answers, run.shown) == ("a", 2, 3, 6)
@@ -102,7 +100,7 @@ def test_figures_by_hand() -> None:
     assert ranks == [("1", 3, 1), ("2", 2, 1), ("3", 1, 1)]
     days = [(day.group, day.answers) for day in found.by("day")]
     assert days == [("2026-11-01", 2), ("2026-11-02", 1)]
-    assert (found.unmatched, found.unsigned, found.without_visitor) == (1, 1, 0)
+    assert (found.unmatched, found.without_visitor) == (1, 0)
     assert found.fingerprints() == {"a": ["hash of a"]}
     assert found.differences() == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.refusals import refused
-from tests.helpers import small_shop, write_log
+from tests.helpers import command, refused as refused_command, small_shop, write_log
 
 
 def test_an_output_folder_that_exists(tmp_path: Path) -> None:
@@ -16,6 +16,25 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
     refused(log, "--format csv --overwrite", "is not a prepared dataset")
     refused(log, "--format csv --overwrite", "is not a prepared dataset", out="a.csv")
     refused(log, "--format csv", "can't be made", out="a.csv/below/a/file")
+
+
+def test_only_a_folder_that_posrec_alone_has_written_is_replaced(
+    tmp_path: Path,
+) -> None:
+    log = write_log(tmp_path / "a.csv", small_shop())
+    project = tmp_path / "out"
+    (project / ".git").mkdir(parents=True)
+    (project / "manifest.json").write_text('{"name": "Shop", "icons": []}')
+    refused(log, "--format csv --overwrite", "is not a prepared dataset")
+    shop = tmp_path / "shop"
+    line = ("prepare", log, "--format", "csv", "--out", shop, "--overwrite")
+    assert command(*line).code == 0
+    assert command(*line).code == 0
+    for foreign in (shop / "notes.txt", shop / "figures"):
+        foreign.mkdir() if not foreign.suffix else foreign.write_text("mine")
+        assert f"holds {foreign.name}" in refused_command(*line)
+        foreign.rename(tmp_path / foreign.name)
+    assert (project / ".git").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pickle
 import shutil
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from posrec.data.source.readers.sessions import read_pickle
@@ -25,22 +26,42 @@ finally:
 MOST = 1200  # MiB; Python, torch and polars take 400 of them
 
 
-def refused(*arguments: object, keyword: str) -> None:
+def refused(*arguments: object, keyword: str, most: int = MOST) -> None:
     done = forked(*arguments, code=MEASURED)
     assert done.returncode == 2, done.stderr[-2000:]
     assert keyword in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-    assert int(done.stdout.split("MiB")[1]) < MOST
+    assert int(done.stdout.split("MiB")[1]) < most
 
 
 @pytest.fixture(scope="module")
 def lines_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """4 GiB of good lines in half a megabyte."""
     bomb = tmp_path_factory.mktemp("bomb") / "a.csv.zst"
-    frame = packed(b"s1,i1,1700000000000\n" * (8 << 20 >> 4))
-    bomb.write_bytes(packed(b"session_id,item_id,timestamp\n") + frame * 408)
+    line = b"s1," + b"i" * 1000 + b",1700000000000\n"
+    frame = packed(line * (8 << 20 >> 10))
+    bomb.write_bytes(packed(b"session_id,item_id,timestamp\n") + frame * 500)
     assert bomb.stat().st_size < 600_000
     return bomb
+
+
+@pytest.mark.process
+def test_many_short_lines(tmp_path: Path) -> None:
+    """70 million clicks would have a gigabyte."""
+    bomb = tmp_path / "a.csv.gz"
+    short = gzip.compress(b"1,1,1\n" * (1 << 20))
+    bomb.write_bytes(gzip.compress(b"session_id,item_id,timestamp\n") + short * 67)
+    out = tmp_path / "out"
+    refused("prepare", bomb, "--format", "csv", "--out", out, keyword="lines", most=800)
+
+
+@pytest.mark.process
+def test_many_equal_rows_of_a_parquet_file(tmp_path: Path) -> None:
+    bomb = tmp_path / "a.parquet"
+    rows = pl.DataFrame({"session_id": [1], "item_id": [1], "timestamp": [1]})
+    rows.select(pl.all().repeat_by(20 << 20).explode()).write_parquet(bomb)
+    assert bomb.stat().st_size < 500_000
+    refused("prepare", bomb, "--out", tmp_path / "out", keyword="rows in", most=800)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,20 @@
 """A run is not evaluated on what it was trained on; interrupted in its evaluation, it is whole."""
 
+import math
 from pathlib import Path
 
 import pytest
 
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.fitting.evaluate_run import evaluate, evaluate_run
+from posrec.io import (
+    WEIGHTS,
+    changing,
+    load_tensors,
+    read_json,
+    save_tensors,
+    write_json,
+)
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
@@ -40,6 +49,30 @@ def test_another_split_of_the_same_log_is_refused(run: Run, tmp_path: Path) -> N
 def test_a_later_test_part_is_not(run: Run, tmp_path: Path) -> None:
     smaller = write_dataset(tmp_path / "smaller", SESSIONS[:17], SESSIONS[17:])
     assert len(evaluate_run(run, smaller, "cpu", SilentProgress()).ranks) == 9
+
+
+def test_weights_that_are_not_numbers(tmp_path: Path) -> None:
+    """A sentence and exit code 1; the run keeps its metrics, and no JSON file holds NaN."""
+    data = write_dataset(tmp_path / "data", SESSIONS[:15], SESSIONS[15:])
+    run, _ = fitted(data, "posrec", tmp_path / "run", {"d": 8, "epochs": 1})
+    before = (run.path / "metrics.json").read_text()
+    weights, about = load_tensors(run.path / WEIGHTS)
+    broken = {name: weight * math.nan for name, weight in weights.items()}
+    with changing(run.path, WEIGHTS):
+        save_tensors(run.path / WEIGHTS, broken, about)
+    done = command("evaluate", run.path, data.path, "--device", "cpu")
+    assert done.code == 1
+    assert "NaN" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert (run.path / "metrics.json").read_text() == before
+
+
+@pytest.mark.parametrize("figure", [math.nan, math.inf])
+def test_no_json_file_holds_what_is_not_json(figure: float, tmp_path: Path) -> None:
+    write_json(tmp_path / "metrics.json", {"recall@20": 0.5})
+    with pytest.raises(RunFailed, match="finite"):
+        write_json(tmp_path / "metrics.json", {"recall@20": figure})
+    assert read_json(tmp_path / "metrics.json") == {"recall@20": 0.5}
 
 
 class StopInEvaluation(SilentProgress):

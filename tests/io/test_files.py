@@ -1,6 +1,7 @@
 """Files and folders appear whole or not at all; a write that fails keeps what was there."""
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from posrec.io import (
     write_json,
     write_text,
 )
-from tests.helpers import ROOT, listed, own_process
+from tests.helpers import ROOT, command, listed, own_process, small_shop, write_log
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -41,7 +42,8 @@ def test_a_failure_leaves_nothing_and_what_was_there_before(
 ) -> None:
     manifest = tmp_path / "old" / "manifest.json"
     manifest.parent.mkdir()
-    manifest.write_text("old")
+    write_json(manifest, {"schema": 1})
+    write_checksums(manifest.parent, [manifest.name])
 
     def fail(name: str) -> None:
         with whole_folder(tmp_path / name, True) as unfinished:
@@ -52,7 +54,38 @@ def test_a_failure_leaves_nothing_and_what_was_there_before(
         with pytest.raises(error):
             fail(name)
     assert listed(tmp_path) == ["old"]
-    assert manifest.read_text() == "old"
+    assert read_json(manifest) == {"schema": 1}
+
+
+def test_what_a_command_has_written_survives_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder was flushed to the disk after its last change."""
+    flushed: dict[int, int] = {}  # when it was changed last, by its number
+    really = os.fsync
+
+    def fsync(handle: int) -> None:
+        really(handle)
+        state = os.fstat(handle)
+        flushed[state.st_ino] = state.st_mtime_ns
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    log = write_log(tmp_path / "log.csv", small_shop())
+    out = tmp_path / "out"
+    sessions = tmp_path / "sessions.jsonl"
+    sessions.write_text('["i1", "i2"]\n')
+    options = "--model posrec --set d=8 --epochs 1 --device cpu --no-export"
+    for line in (
+        ("prepare", log, "--out", out / "shop"),
+        ("train", out / "shop", "--out", out / "run", *options.split()),
+        ("score", out / "run", sessions, out / "answers.jsonl", "--device", "cpu"),
+    ):
+        done = command(*line)
+        assert done.code == 0, done.err
+    changed = {path.name: path.stat() for path in [out, *out.rglob("*")]}
+    assert len(changed) > 15
+    for name, state in changed.items():
+        assert flushed.get(state.st_ino) == state.st_mtime_ns, name
 
 
 def test_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
@@ -65,6 +98,13 @@ def test_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "o[u]t"):
         pass
     assert listed(tmp_path) == sorted([*others, "o[u]t"])
+
+
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "out")
+    with pytest.raises(InputError, match="name a file"):
+        write_text(tmp_path / "out", "text")
+    assert (tmp_path / "out").is_fifo()
 
 
 def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:

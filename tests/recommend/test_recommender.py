@@ -259,6 +259,9 @@ def test_save_overwrites_only_a_run_folder_and_only_if_asked(
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="is not a run folder"):
         rec.save(tmp_path / "mine", overwrite=True)
+    (tmp_path / "kept" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="holds letter"):
+        rec.save(tmp_path / "kept", overwrite=True)
     assert listed(tmp_path) == ["kept", "mine"]
     assert listed(tmp_path / "mine") == ["letter.txt"]
 

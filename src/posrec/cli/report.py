@@ -123,9 +123,6 @@ def notes(feedback: "ClickThrough") -> list[str]:
     if feedback.unmatched:
         events = f"{feedback.unmatched:,} clicks, carts or purchases"
         lines.append(f"Not counted: {events} of items that were not shown.")
-    if feedback.unsigned:
-        rows = f"{feedback.unsigned:,} rows"
-        lines.append(f"Not counted: {rows} of answers that the server did not give.")
     if feedback.without_visitor:
         answers = plural(feedback.without_visitor, "answer")
         lines.append(f"{answers} without a visitor or session: {OWN_VISITOR}")

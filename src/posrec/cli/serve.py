@@ -1,5 +1,8 @@
 """The commands of a server: export before it, serve, and forget a visitor."""
 
+import os
+import resource
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -73,13 +76,28 @@ def export(
         say(f"Added the export for serving to {run}.")
 
 
+STORE_OPTION = "--session-store"
+STORE_VARIABLE = "POSREC_SESSION_STORE"
 SessionStore = Annotated[
     str | None,
     Option(
-        envvar="POSREC_SESSION_STORE",
+        STORE_OPTION,
+        envvar=STORE_VARIABLE,
         help="Where sessions are stored: sqlite:FILE, or redis://HOST:PORT/DB (Redis or Valkey).",
     ),
 ]
+
+
+def hide_password(address: str | None) -> None:
+    """Start again with the session store's address in the environment, if it has a password: every
+    user of the machine can read the command line."""
+    from posrec.server.session_store import without_password
+
+    line = "\0".join(sys.orig_argv)
+    for option in (f"\0{STORE_OPTION}\0{address}", f"\0{STORE_OPTION}={address}"):
+        if address and option in line and without_password(address) != address:
+            os.environ[STORE_VARIABLE] = address
+            os.execv(sys.executable, line.replace(option, "").split("\0"))
 
 
 def forget(
@@ -105,6 +123,7 @@ def forget(
         from posrec.server.session_store import delete_sessions
     except ImportError:
         raise not_installed("posrec forget", "serve") from None
+    hide_password(session_store)
     if feedback is None and session_store is None:
         raise InputError(
             "name where the visitor is to be forgotten: --feedback DIR, "
@@ -201,6 +220,9 @@ def serve(
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
+    hide_password(session_store)
+    # A core dump of a worker would hold its secrets, and sessions.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # The other options have the names of the server's settings.
     options = {
         **context.params,

@@ -10,7 +10,9 @@ from posrec.cli.tables import account_table, comparison_tables, stats_table
 from posrec.data.dataset import PreparedDataset
 from posrec.data.stats import stats
 from posrec.demo.shop import make_demo
-from posrec.experiments.compare import compare
+from posrec.errors import InputError
+from posrec.experiments.compare import COMPARISON, REPORT, compare
+from posrec.io import RUN, refuse_existing
 from posrec.progress import TerminalProgress
 
 MODELS = ["pop", "stan", "posrec", "posrec-plus"]
@@ -67,6 +69,7 @@ def show_models(data: PreparedDataset, out: Path, settings: dict[str, object]) -
     """What an earlier demo has trained stays until this one is finished."""
     unfinished = out / ".comparison"
     finished = out / "comparison"
+    refuse_others_files(finished)
     shutil.rmtree(unfinished, ignore_errors=True)
     with TerminalProgress() as progress:
         result = compare(
@@ -81,6 +84,18 @@ def show_models(data: PreparedDataset, out: Path, settings: dict[str, object]) -
     unfinished.rename(finished)
     console.print(comparison_tables(result, data.ceiling), "", sep="\n")
     say(f"A report with plots and all comparisons is in {finished}/report.html.\n")
+
+
+def refuse_others_files(comparison: Path) -> None:
+    """Before the comparison of an earlier demo is replaced."""
+    for path in comparison.glob("*"):
+        if path.name in MODELS:
+            refuse_existing(path, overwrite=True, marker=RUN)
+        elif path.name not in (COMPARISON, REPORT):
+            raise InputError(
+                f"{path} is not of the demo, whose earlier results would be replaced; move it "
+                "away, or name another folder with --out"
+            )
 
 
 def heading(text: str) -> None:

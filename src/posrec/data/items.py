@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from posrec.data.source.files import File, find_files, read_whole
+from posrec.data.source.files import File, find_files, read_whole, size_of
 from posrec.data.source.log import as_frame, is_path
 from posrec.data.source.readers.columns import (
     COMMON_NAMES,
@@ -14,7 +14,7 @@ from posrec.data.source.readers.columns import (
     find_common,
     plain_name,
 )
-from posrec.data.source.readers.parquet import POLARS_ERRORS
+from posrec.data.source.readers.parquet import POLARS_ERRORS, scan_bounded
 from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
@@ -53,7 +53,8 @@ class ItemFile(NamedTuple):
             rows = rows.rename({title_column: "title"})
             progress.message(f"{file}: column {title_column!r} read as the title")
         # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
-        rows = rows.with_columns(pl.selectors.float().fill_nan(None))
+        numbers = pl.selectors.float()
+        rows = rows.with_columns(pl.when(numbers.is_finite()).then(numbers))
         rows = rows.filter(pl.col("id").is_not_null())
         first = rows.unique("id", keep="first", maintain_order=True)
         if repeated := len(rows) - len(first):
@@ -87,7 +88,7 @@ def read_items(source: Any) -> ItemFile:
     kind = kinds[-1]
     try:
         if kind == "parquet":
-            rows = pl.read_parquet(data)
+            rows = scan_bounded(path, data, size_of(path)).collect()
         elif kind in ("jsonl", "ndjson"):
             rows = pl.read_ndjson(data, infer_schema_length=None)
         else:

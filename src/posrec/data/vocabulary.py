@@ -5,14 +5,13 @@
 (2, 'sku-1', 'Tent', 'sku-7')
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from posrec.errors import InputError, plural
-from posrec.io import read_json
+from posrec.io import read_json, to_json
 
 FILE = "vocabulary.json"
 
@@ -69,8 +68,7 @@ class Vocabulary:
 
     def to_json(self) -> str:
         content = {"ids": self.ids, "columns": self.columns}
-        compact = (",", ":")
-        return json.dumps(content, ensure_ascii=False, separators=compact, default=str)
+        return to_json(content, separators=(",", ":"), default=str)
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":

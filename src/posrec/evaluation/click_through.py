@@ -178,24 +178,21 @@ class ClickThrough:
     Attributes:
         impressions: a row for each item of an answer that was shown, with what became of it.
         unmatched: clicks, carts and purchases of items that were not reported as shown.
-        unsigned: rows of answers that the server did not give; they are not counted elsewhere.
         without_visitor: answers whose visitor is not known; each counts as a visitor of its own.
         without_value: purchases whose value was not given.
     """
 
     def __init__(self, rows: pl.DataFrame, since: date | None = None) -> None:
-        signed = rows.filter("signed")
-        self.unsigned = len(rows) - len(signed)
-        reported = signed.filter(pl.col("event") == "shown").sort("time")
+        reported = rows.filter(pl.col("event") == "shown").sort("time")
         shown = reported.unique(IMPRESSION, keep="first", maintain_order=True)
-        events = later_events(signed)
+        events = later_events(rows)
         self.unmatched = len(events.join(shown, on=IMPRESSION, how="anti"))
         self.impressions = impressions_of(shown, events)
         if since is not None:
             since_day = pl.col("day") >= since.isoformat()
             self.impressions = self.impressions.filter(since_day)
         if self.impressions.is_empty():
-            raise nothing_shown(since, self.unsigned)
+            raise nothing_shown(since)
         unknown_visitor = pl.col("visitor") == pl.col("answer")
         self.without_visitor = len(self.answers.filter(unknown_visitor))
         unknown_value = pl.col("purchases") & pl.col("value").is_null()
@@ -255,7 +252,6 @@ class ClickThrough:
             "differences": differences,
             "unusual_days": [asdict(day) for day in unusual_days(days, measure)],
             "unmatched": self.unmatched,
-            "unsigned": self.unsigned,
             "without_visitor": self.without_visitor,
             "without_value": self.without_value,
         }
@@ -270,7 +266,7 @@ def later_events(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def impressions_of(shown: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    shown = shown.drop("value", "event", "signed")
+    shown = shown.drop("value", "event")
     joined = shown.join(events, on=IMPRESSION, how="left", maintain_order="left")
     began = pl.from_epoch(pl.col("time").first().over("answer"), time_unit="ms")
     new = pl.lit("new items")
@@ -283,13 +279,11 @@ def impressions_of(shown: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def nothing_shown(since: date | None, unsigned: int) -> InputError:
+def nothing_shown(since: date | None) -> InputError:
     message = "the feedback has no event 'shown'"
     if since is not None:
         message += f" since {since}"
     message += ", so there is nothing that clicks could be a share of"
-    if unsigned:
-        message += f" ({unsigned:,} rows are of answers that the server did not give)"
     return InputError(message)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over
-from posrec.errors import plural
+from posrec.errors import RunFailed, plural
 from posrec.evaluation.metrics import (
     CUTOFFS,
     RANKING,
@@ -185,9 +185,20 @@ def plain_ranker(model: Model) -> Ranker:
             batch = batch.trimmed()
         scores = model.scores(batch)
         assert batch.targets is not None
-        return ranks_of(scores, batch.targets), top_items(scores, k)[1] + 1
+        return ranks_of(scores, batch.targets), best_items(scores, k)
 
     return rank
+
+
+def best_items(scores: Tensor, k: int) -> Tensor:
+    """[B, k] item numbers; an error if a score is NaN, which `topk` takes for the highest."""
+    values, columns = top_items(scores, k)
+    if values.isnan().any():
+        raise RunFailed(
+            "the model gives scores that are not numbers (NaN), so its weights can't be used; "
+            "train it again, for instance with a smaller learning_rate"
+        )
+    return columns + 1
 
 
 def by_passes(
@@ -224,5 +235,5 @@ def by_passes(
         if len(rows_with_sample) < len(ids):
             scores = scores[rows_with_sample]
         targets = samples.items[target[rows_with_sample]].long()
-        best = top_items(scores, k)[1] + 1
+        best = best_items(scores, k)
         yield ids[rows_with_sample], ranks_of(scores, targets), best

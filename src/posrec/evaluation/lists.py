@@ -100,4 +100,7 @@ def as_prices(values: Sequence[Any] | None, size: int) -> Tensor | None:
         prices = [math.nan if value is None else float(value) for value in values or ()]
     except (TypeError, ValueError):
         return None
-    return torch.tensor([0.0, *prices][:size], dtype=torch.float64) if prices else None
+    if not prices:
+        return None
+    known = torch.tensor([0.0, *prices][:size], dtype=torch.float64)
+    return torch.where(known.isfinite(), known, math.nan)  # "inf" is not a price

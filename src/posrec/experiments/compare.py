@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 TESTED = (("recall", 20), ("mrr", 20))
+COMPARISON = "comparison.json"
+REPORT = "report.html"
 Breakdown = dict[str, dict[str, dict[str, float]]]  # metrics by model and group
 
 
@@ -255,6 +257,11 @@ def rank_all(
 ) -> dict[str, Evaluation]:
     """Rank the test samples with each candidate; the training of models comes last."""
     progress = options.progress
+    names = set() if folder is None else {path.name for path in folder.glob("*")}
+    if REPORT in names and COMPARISON not in names:
+        raise InputError(
+            f"{folder} has a {REPORT} that is not of a comparison; name another folder with --out"
+        )
     for name in candidates.models:
         if folder is not None and (folder / name / RUN).exists():
             raise InputError(
@@ -345,7 +352,7 @@ def write_comparison(
         **asdict(result),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "comparison.json", content)
+    write_json(folder / COMPARISON, content)
     report = render(
         "compare.html.j2",
         result=result,
@@ -355,7 +362,7 @@ def write_comparison(
         settings=settings,
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
-    write_text(folder / "report.html", report)
+    write_text(folder / REPORT, report)
 
 
 def breakdown_figures(groups: Breakdown, label: str) -> list[Any]:

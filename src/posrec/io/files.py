@@ -7,14 +7,14 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.io.unfinished import flush, temporary
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ def refuse_unwritable(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
+def whole_file(
+    path: Path, overwrite: bool = False, follow: bool = True
+) -> Iterator[Path]:
     """Yield a temporary file to write to; rename it to `path` when the block succeeds.
 
     Nobody who lists `*.json` finds it. If `path` is a symbolic link, the file that it leads to is
-    replaced.
+    replaced; without `follow`, the link is.
     """
 
     def refuse_existing() -> None:
@@ -49,10 +51,10 @@ def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
             )
 
     refuse_existing()
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():  # root could replace even /dev/null
+        raise InputError(f"{path} is a folder or a device; name a file")
     refuse_unwritable(path)
-    path = path.resolve() if path.is_symlink() else path
+    path = path.resolve() if follow and path.is_symlink() else path
     with temporary(path, partial(Path.touch, exist_ok=False)) as unfinished:
         yield unfinished
         refuse_existing()  # another process may have been quicker
@@ -65,25 +67,26 @@ def give_name(unfinished: Path, path: Path) -> None:
     flush(path.absolute().parent)
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """A whole file, or its first `most` bytes.
-
-    A folder from elsewhere may hold a link to /dev/zero, or a pipe that nobody writes to. So the
-    file is opened without waiting, must be a regular one, and is read to the size that it has.
-    """
+def open_regular(path: Path) -> BufferedReader:
+    """A file to read. Others may have put a link to /dev/zero there, or a pipe that nobody writes
+    to, so it is opened without waiting and must be a regular file."""
 
     def open_at_once(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK)
 
+    file = open(path, "rb", opener=open_at_once)  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path} is not a regular file; copy or make it again")
+    return file
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """A whole file, to the size that it has, or its first `most` bytes."""
     try:
-        with open(path, "rb", opener=open_at_once) as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                raise InputError(
-                    f"{path} is not a regular file; copy or make the folder again"
-                )
-            size = state.st_size if most is None else min(state.st_size, most)
-            return file.read(size)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            return file.read(size if most is None else min(size, most))
     except MemoryError:
         raise InputError(
             f"{path} does not fit in memory; it is damaged, or this machine is too small for it"
@@ -130,7 +133,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    write_text(path, to_json(value, indent=2) + "\n")
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """For every JSON file: JSON has no NaN and no infinity, and other programs refuse them."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    except ValueError:
+        raise RunFailed(
+            "a figure is not a finite number, so it can't be written as JSON"
+        ) from None
 
 
 def read_json(path: Path) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from posrec.errors import InputError
 from posrec.io.files import (
+    STATE,
     no_permission,
     parse_array,
     parse_json,
@@ -27,7 +28,9 @@ from posrec.io.files import (
     write_json,
 )
 from posrec.io.unfinished import (
+    LOCK,
     REPLACED,
+    UNFINISHED,
     flush,
     locked,
     remove,
@@ -76,17 +79,31 @@ def require_folder(folder: Path, marker: str) -> None:
 def refuse_existing(
     folder: Path, overwrite: bool = False, marker: str = DATASET
 ) -> None:
-    """Fail before the work. Only a folder that contains `marker` may be overwritten."""
+    """Fail before the work. Only a folder that posrec alone has written may be overwritten."""
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise InputError(
             f"{folder} exists already; name another folder, remove it, or pass --overwrite"
         )
-    if folder.exists() and not (folder / marker).exists():
+    if folder.exists() and (reason := why_not_ours(folder, marker)):
         raise InputError(
-            f"{folder} exists and is not a {KINDS[marker][0]}, so it is not overwritten; "
-            "remove it yourself"
+            f"{folder} exists and {reason}, so it is not overwritten; remove it yourself"
         )
     refuse_unwritable(folder)
+
+
+def why_not_ours(folder: Path, marker: str) -> str | None:
+    try:
+        schema = read_json(folder / marker)["schema"]
+        known = {*read_checksums(folder), CHECKSUMS, STATE, LOCK}
+    except (InputError, KeyError, TypeError):
+        schema = None
+    if type(schema) is not int:  # a web project has a manifest.json, too
+        return f"is not a {KINDS[marker][0]}"
+    for path in folder.iterdir():
+        is_known = path.name in known or UNFINISHED.fullmatch(path.name)
+        if path.is_dir() or not is_known:
+            return f"holds {path.name}, which posrec did not write there"
+    return None
 
 
 @contextmanager
@@ -194,6 +211,7 @@ def write_checksums(
     checksums = dict(others or {})
     for path in (folder / name for name in names):
         if path.is_file():
+            flush(path)  # log.jsonl was only appended to
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             checksums[path.name] = Checksum(path.stat().st_size, sha256)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posrec.errors import InputError, plural
+from posrec.io import open_regular
 
 Click = str | int  # a raw item id; a whole number stands for its text
 MOST_NAMED = 5  # ids in an error message
@@ -77,7 +78,8 @@ class ListedIds:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.content = path.read_bytes()
+            with open_regular(path) as file:
+                self.content = file.read()
             self.number = sum(1 for _ in self)
             # UTF-16 and UTF-32 have zero bytes in every line of ASCII.
             if b"\0" in self.content:

@@ -51,7 +51,7 @@ FieldNames = Annotated[
 ]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
-Paid = Annotated[float, Meta(ge=0, le=1e12, description="What was paid for the item.")]
+Paid = Annotated[float, Meta(ge=0, le=1e9, description="What was paid for the item.")]
 FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
 
 
@@ -137,8 +137,9 @@ class ClickRequest(AnswerRequest, kw_only=True):
 
 
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    # The id of an answer has a mark of four digits for each item.
     answer: Annotated[
-        str, Meta(min_length=1, max_length=300, description="The id of the answer.")
+        str, Meta(min_length=1, max_length=5000, description="The id of the answer.")
     ]
     event: FeedbackEvent
     items: Annotated[

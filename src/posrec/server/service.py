@@ -23,7 +23,7 @@ from posrec.server.content.split import Split
 from posrec.server.errors import Refused
 from posrec.server.feedback.answer_ids import new_answer_id
 from posrec.server.feedback.erasing import delete_old
-from posrec.server.feedback.writing import FeedbackFiles, convert_and_close
+from posrec.server.feedback.writing import FeedbackFiles
 from posrec.server.http.operation import RequestContext
 from posrec.server.json_log import log_event, log_handlers, log_seldom
 from posrec.server.metrics import Metrics
@@ -119,8 +119,7 @@ class Service:
         if self.store is not None:
             await self.store.close()
         if self.feedback is not None:
-            for file in self.feedback.take_files(also_recent=True):
-                convert_and_close(file)
+            self.feedback.convert_files(also_recent=True)
         log_event("stopped")
         for handler in log_handlers():
             handler.flush()
@@ -161,11 +160,8 @@ class Service:
             await asyncio.sleep(TIDY_PAUSE)
 
     async def tidy_feedback(self, feedback: FeedbackFiles) -> None:
-        with suppress(MemoryError):
-            await asyncio.to_thread(feedback.convert_leftovers)
-        for file in feedback.take_files():
-            with suppress(MemoryError):  # the next start converts it
-                await asyncio.to_thread(convert_and_close, file)
+        with suppress(MemoryError):  # it is tried again
+            await asyncio.to_thread(feedback.convert_files)
         seconds = self.settings.keep_feedback
         if seconds is not None:
             await asyncio.to_thread(delete_old, feedback.folder, seconds)
@@ -296,12 +292,12 @@ class Service:
             )
             for position, (number, score) in enumerate(ordered.items)
         ]
-        explored = [item.item for item in items if item.explored]
         popular = not task.session.numbers
         loaded.metrics.answer(popular, is_short=len(items) < task.plan.k)
         run = loaded.fingerprint
         key = None if self.feedback is None else self.feedback.key
-        answer_id = new_answer_id(run, loaded.metrics.name, key, explored)
+        marked = ((item.item, item.explored) for item in items)
+        answer_id = new_answer_id(run, loaded.metrics.name, key, marked)
         return RecommendAnswer(items, task.session.unknown, popular, answer_id, run)
 
     def check_length(self, session: list[Any]) -> None:

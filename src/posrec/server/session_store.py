@@ -160,7 +160,8 @@ class RedisSessions:
             self.client: Any = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
             reason = str(error)
-            if "@" in address:  # the reason may quote a part of the password
+            # The reason may quote a part of the password.
+            if without_password(address) != address:
                 form = "redis://USER:PASSWORD@HOST:PORT/DB"
                 reason = f"must be {form}, special characters escaped"
             raise address_error(address, reason) from None
@@ -419,5 +420,13 @@ def without_password(address: str) -> str:
     """
     >>> without_password("redis://shop:secret@127.0.0.1:6379/0")
     'redis://***@127.0.0.1:6379/0'
+    >>> without_password("unix:///run/redis.sock?password=secret")
+    'unix:///run/redis.sock?***'
     """
-    return re.sub(r"//.*@", "//***@", address)
+    if address.startswith(SQLITE):
+        return address
+    place, question, query = address.partition("?")
+    if "@" in query:  # of the password, too, which is not escaped
+        return f"{place.partition(':')[0]}:***"
+    place = re.sub(r"^(\w+:)?(//)?.*@", r"\1\2***@", place)
+    return f"{place}?***" if question else place

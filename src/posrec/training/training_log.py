@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posrec.io import write_text
+from posrec.io import to_json, write_text
 
 LOG = "log.jsonl"
 EVENTS = "tensorboard"
@@ -42,7 +42,7 @@ class TrainingLog:
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"epoch": epoch, **entry}) + "\n")
+            file.write(to_json({"epoch": epoch, **entry}) + "\n")
         for name, value in entry.items():
             if isinstance(value, dict):
                 for key, number in value.items():

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load, save
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -16,7 +17,14 @@ from posrec.recommend.export.opening import open_recommender
 from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK
 from posrec.runs.run import load_run
 from tests.fixtures import by_all_scores
-from tests.helpers import RecordingProgress, assert_alike, command, items_of, refused
+from tests.helpers import (
+    RecordingProgress,
+    assert_alike,
+    command,
+    items_of,
+    refused,
+    update_checksums,
+)
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -91,6 +99,19 @@ def test_a_damaged_export_is_refused_by_every_command(
     assert message in refused("recommend", run, "i3")
     assert message in refused("evaluate", run, small.path)
     assert message in refused("export", run, "--overwrite")
+
+
+def test_item_vectors_of_another_size_are_refused_although_the_checksums_match(
+    trained_with_export: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained_with_export, tmp_path / "run"))
+    arrays = load((run / ITEMS).read_bytes())
+    table = arrays["item_vectors"]
+    for wrong in (table[:, :3], table[:, 0], table[..., None]):
+        arrays["item_vectors"] = wrong.copy()
+        (run / ITEMS).write_bytes(save(arrays))
+        update_checksums(run)
+        assert "can't be used" in refused("recommend", run, "i3", "--device", "cpu")
 
 
 def fail(*_: object) -> bytes:

@@ -14,7 +14,8 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
-from posrec.server.content.item_columns import read_columns
+from posrec.server.content.item_columns import ItemColumns, read_columns
+from posrec.server.content.reload import WatchedFile
 from tests.helpers import command
 from tests.server.asgi import in_process
 from tests.server.asking import Asker
@@ -172,18 +173,26 @@ def test_dates_are_texts_as_in_a_run(catalogue: Catalogue, tmp_path: Path) -> No
 
 
 def test_a_file_that_is_likely_half_of_itself_is_refused(path: Path) -> None:
-    text = "id,stock\n" + "".join(f"i{n},1\n" for n in range(100))
+    """Ids count that the run knows, each once."""
+    ids = [f"i{number}" for number in range(100)]
+    text = "id,stock\n" + "".join(f"{id},1\n" for id in ids)
     path.write_text(text)
-    complete = read_columns(path, None)
-    for half, keyword in (
+    watched = WatchedFile(str(path), read_columns, ItemColumns.count_known)
+    watched.catalogue = Catalogue(Vocabulary(ids, {}), 100)
+    watched.read()
+    half = text[: text.index("i49")]
+    for content, keyword in (
         (text[:-1], "middle of a line"),
-        (text[: text.index("i49")], "half of the 100"),
+        (half, "half of the 100"),
+        (half + 51 * "i7,1\n", "half of the 100"),
+        (half + "".join(f"x{number},1\n" for number in range(51)), "half of the 100"),
     ):
-        path.write_text(half)
+        path.write_text(content)
         with pytest.raises(InputError, match=keyword):
-            read_columns(path, complete)
+            watched.read()
     path.write_text(text[: text.index("i60")])
-    assert len(read_columns(path, complete).file.rows) == 60
+    watched.read()
+    assert len(watched.content.file.rows) == 60
     # A first file may end in the middle of a line, and later ones too.
     path.write_text("id,stock\na,1")
     assert not read_columns(path, read_columns(path, None)).ends_with_line

@@ -290,12 +290,37 @@ def test_rule_files_are_read_again_and_stay_with_a_new_run(
         failure = f"{allow} could not be read again; what was read before stays"
         until(lambda: server.logged(failure))
         assert len(all_items(server)) == 10
-        allow.write_text("i15\n")
-        until(lambda: all_items(server) == {"i15"})
+        allow.write_text("".join(f"i{n}\n" for n in range(5, 15)))
+        until(lambda: all_items(server) == {f"i{n}" for n in range(10, 15)})
         run.rename(tmp_path / "aside")
         shutil.copytree(counted, run)
         until(lambda: server.get("/v1/run").json()["model"] == "pop")
-        assert all_items(server) == {"i15"}
+        assert all_items(server) == {f"i{n}" for n in range(10, 15)}
+
+
+@pytest.mark.usefixtures("frequent_polls")
+def test_a_rule_file_that_lost_most_of_its_ids_or_became_a_pipe_is_refused(
+    run: Path, tmp_path: Path
+) -> None:
+    """Nobody writes to the pipe, and neither the watcher nor the stop waits for it."""
+    deny = tmp_path / "deny.txt"
+    deny.write_text("i5\ni6\ni7\n")
+
+    def refused(keyword: str) -> bool:
+        return any(keyword in line.get("reason", "") for line in server.log)
+
+    with in_process(run, deny_file=str(deny)) as server:
+        deny.write_text("")
+        until(lambda: refused("0 ids"))
+        deny.write_text("i5\ni5\ni5\nzz\nzz\n")  # one id that the run knows
+        until(lambda: refused("1 id "))
+        deny.unlink()
+        os.mkfifo(deny)
+        until(lambda: refused("not a regular file"))
+        assert not {"i5", "i6", "i7"} & all_items(server)
+        deny.unlink()
+        deny.write_text("i5\ni6\n")
+        until(lambda: "i7" in all_items(server))
 
 
 @pytest.mark.usefixtures("frequent_polls")

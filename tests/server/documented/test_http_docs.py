@@ -23,7 +23,7 @@ EXAMPLES = re.findall(
 )
 # Fields that are drawn at random or change with the code, by the form of their values.
 DRAWN = {
-    "id": r"[0-9a-f]{12}-run-[0-9a-f]{32}",
+    "id": r"[0-9a-f]{12}-run-[0-9a-f]{32,}",
     "run": r"[0-9a-f]{12}",
     "fingerprint": r"[0-9a-f]{12}",
 }
@@ -61,7 +61,11 @@ def answer_to(servers: dict[bool, Asker], curl: str) -> Answer:
                 headers[name] = value
             case word:
                 path = word.removeprefix("localhost:8000")
-    return servers["X-API-Key" in headers].ask(method, path, body, **headers)
+    server = servers["X-API-Key" in headers]
+    if path == "/v1/feedback" and body is not None:  # it needs an answer of this server
+        answer_id = server.recommend("SAN1-BLU-2").json()["id"].encode()
+        body = re.sub(rb"[0-9a-f]{12}-run-[0-9a-f]+", answer_id, body)
+    return server.ask(method, path, body, **headers)
 
 
 def assert_as_shown(shown: Any, received: Any, name: str = "") -> None:

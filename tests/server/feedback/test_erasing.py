@@ -12,7 +12,7 @@ from posrec.server.feedback.answer_ids import KEY_FILE
 from posrec.server.feedback.erasing import erase_visitors
 from posrec.server.feedback.writing import FeedbackFiles
 from tests.helpers import command, listed
-from tests.server.feedback.written import convert_all, write_days
+from tests.server.feedback.written import convert_all, write, write_days
 
 
 def test_only_files_with_the_visitor_are_replaced(tmp_path: Path) -> None:
@@ -23,9 +23,20 @@ def test_only_files_with_the_visitor_are_replaced(tmp_path: Path) -> None:
     assert erase_visitors(tmp_path, ["anna"]) == (3, 2)
     left = [pl.read_parquet(file)["session"].to_list() for file in files]
     assert left == [["bert"], ["bert"], ["dora"]]
-    assert second.stat() == before
+    assert second.stat().st_ino == before.st_ino
     assert erase_visitors(tmp_path, ["emil", "bert"]) == (3, 3)
     assert listed(tmp_path) == [KEY_FILE]  # a file without rows is deleted
+
+
+def test_a_line_that_a_killed_worker_left_unfinished_is_erased(tmp_path: Path) -> None:
+    files = FeedbackFiles(tmp_path)
+    write(files, "clicked", "i1", session="bert")
+    left = tmp_path / ".open-20261118T000000-1-1.jsonl"
+    (path,) = tmp_path.glob(".open-*")
+    whole = path.read_bytes()
+    left.write_bytes(whole + b'{"time":17,"session":"anna"')
+    assert erase_visitors(tmp_path, ["anna"]) == (0, 0)
+    assert left.read_bytes() == path.read_bytes() == whole
 
 
 def test_a_damaged_file_is_named_and_nothing_is_erased(tmp_path: Path) -> None:
@@ -60,7 +71,7 @@ def test_a_place_that_does_not_exist_is_an_input_error(
 
 def test_a_conversion_waits_until_a_visitor_is_forgotten(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
-    files.write("run-1", "clicked", ["i1"], "anna")
+    write(files, "clicked", "i1", session="anna")
     converting = threading.Thread(target=convert_all, args=(files,))
     with locked(tmp_path):
         converting.start()

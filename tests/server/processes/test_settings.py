@@ -1,12 +1,13 @@
 """The options of `posrec serve`: where the API key and the store's password are read from, and what
 is refused."""
 
+import resource
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import command
-from tests.server.server_process import Server, serving
+from tests.server.server_process import Server, children, serving
 
 KEY = "open-sesame-4711"
 PASSWORD = "pa55w0rd"
@@ -65,6 +66,10 @@ def test_a_key_file_in_a_variable(
         f"nonsense://shop:{PASSWORD}@host/0",
         f"redis://shop:{PASSWORD}@host:port/0",
         f"redis://:{PASSWORD}/x@host:1",
+        f"redis://:a?{PASSWORD}@host:1",
+        f"redis://host:port?password={PASSWORD}",
+        f"redis://host:port?password=a@{PASSWORD}",
+        f"rediss:{PASSWORD}@host",
         "nonsense",
     ],
 )
@@ -73,6 +78,19 @@ def test_messages_do_not_show_the_password(trained: Path, store: str) -> None:
     assert done.code == 2
     assert "--session-store" in done.err
     assert PASSWORD not in done.err
+
+
+def test_the_command_line_does_not_keep_the_password(trained: Path) -> None:
+    store = f"redis://127.0.0.1:1?password={PASSWORD}"
+    with serving(trained, "--session-store", store, forked=False) as server:
+        line = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+        assert b"serve" in line
+        assert PASSWORD.encode() not in line
+        for pid in (server.process.pid, *children(server)):
+            assert resource.prlimit(pid, resource.RLIMIT_CORE)[0] == 0
+        click = server.post("/v1/sessions/a/click", {"item": "i3"})
+        assert click.status == 503  # the address has reached the server
+        assert PASSWORD not in str(server.log)
 
 
 def test_other_wrong_options(

@@ -20,11 +20,15 @@ from fsspec.compression import compr
 from fsspec.core import url_to_fs
 
 from posrec.errors import InputError, first_line
+from posrec.io import open_regular
 
 STANDARD_INPUT = "-"
 BUFFER_BYTES = 1 << 20
 MAX_EXPANSION = 250  # of a compressed file; logs have five to twenty
 ALLOWED_BYTES = 64 << 20  # of a compressed file in any case
+# A click takes memory however short its line is. Compressed logs have a line in five bytes.
+LINES_PER_BYTE = 4
+ALLOWED_LINES = 4 << 20
 # What compressed files begin with, by fsspec's name of the compression.
 SIGNATURES = {
     "gzip": rb"\x1f\x8b",
@@ -207,6 +211,7 @@ class BoundedStream(io.RawIOBase):
         self.file = file
         self.stream = stream
         self.left = max(ALLOWED_BYTES, MAX_EXPANSION * size_of(file))
+        self.lines_left = max(ALLOWED_LINES, LINES_PER_BYTE * size_of(file))
 
     def readable(self) -> bool:
         return True
@@ -222,12 +227,18 @@ class BoundedStream(io.RawIOBase):
             ) from None
         view[: len(content)] = content
         self.left -= len(content)
-        if self.left < 0:
+        self.lines_left -= content.count(b"\n")
+        if self.left < 0 or self.lines_left < 0:
             raise InputError(
-                f"{self.file} decompresses to more than {MAX_EXPANSION} times its size, "
-                "which no log does; if you trust it, decompress it yourself"
+                f"{self.file} decompresses to more than {MAX_EXPANSION} times its size, or to "
+                f"{LINES_PER_BYTE} lines for each of its bytes, which no log does; if you trust "
+                "it, decompress it yourself"
             )
         return len(content)
+
+
+def opened(file: File) -> IO[bytes]:
+    return open_regular(file) if isinstance(file, Path) else file.open()
 
 
 def compression_of(start: bytes) -> str | None:
@@ -239,14 +250,14 @@ def compression_of(start: bytes) -> str | None:
 
 
 def is_compressed(file: File) -> bool:
-    with file.open("rb") as opened:
-        return compression_of(opened.read(SIGNATURE_BYTES)) is not None
+    with opened(file) as stored:
+        return compression_of(stored.read(SIGNATURE_BYTES)) is not None
 
 
 @contextmanager
 def unpacked(file: File) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """The decompressed file, and the stored one, which knows how much was read."""
-    with file.open("rb") as packed:
+    with opened(file) as packed:
         compression = compression_of(packed.read(SIGNATURE_BYTES))
         packed.seek(0)
         if compression is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from posrec.device import choose_device, computes_on_cpu
-from posrec.errors import RunFailed
+from posrec.errors import InputError, RunFailed, first_line
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
@@ -71,7 +71,7 @@ def open_recommender(
         model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
         run = Run(load_model=model, **parts)
         if use_export and computes_on_cpu(device):
-            recommender = by_export(run, reader, device, cores)
+            recommender = by_usable_export(run, reader, device, cores)
             if recommender is not None:
                 return recommender
         from posrec.recommend.rank.torch_model import search_of
@@ -80,6 +80,24 @@ def open_recommender(
         return Recommender(run, device, search=search)
 
     return read_run(path, read)
+
+
+def by_usable_export(
+    run: Run, reader: FolderReader, device: str, cores: int
+) -> Recommender | None:
+    """As `by_export`; an InputError if the export can't rank."""
+    try:
+        recommender = by_export(run, reader, device, cores)
+        if recommender is not None:
+            recommender.ranker.rank([Query(EncodedSession([1]), 1)])
+        return recommender
+    except (InputError, OSError, MemoryError):
+        raise
+    except Exception as error:  # the files of an export may be of others
+        raise InputError(
+            f"{run.path} has an export that can't be used ({first_line(error)}); "
+            "write it again with posrec export --overwrite"
+        ) from error
 
 
 def by_export(

@@ -21,7 +21,7 @@ from posrec.data.source.blocks import limited_lines
 from posrec.data.source.files import unpacked
 from posrec.data.source.readers.parquet import parquet_errors, scan_parquet
 from posrec.errors import InputError
-from posrec.io import os_error_in, scratch_folder, whole_file
+from posrec.io import os_error_in, scratch_folder, to_json, whole_file
 
 # Sessions of a chunk: some seconds of work on a core, and little memory.
 CHUNK_ROWS = 8192
@@ -145,7 +145,7 @@ def as_line(answer: Answer) -> bytes:
     scores = [float(f"{score:.7g}") for score in answer["scores"]]
     answer = {**answer, "scores": scores}
     # An id may be a date, which becomes text.
-    return json.dumps(answer, ensure_ascii=False, default=str).encode() + b"\n"
+    return to_json(answer, default=str).encode() + b"\n"
 
 
 def as_parquet(answers: list[Answer], id_type: pl.DataType) -> bytes:

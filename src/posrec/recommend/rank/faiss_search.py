@@ -214,8 +214,9 @@ def parse_index(
     faiss = import_faiss()
     try:
         index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:  # a damaged one may ask for any size
         raise InputError(f"{path} is not a faiss index ({first_line(error)})") from None
+    index.nprobe = min(index.nprobe, index.nlist)  # faiss allocates memory for each
     search = FaissSearch(table, index, encoder.has_own_items)
     sessions = likely_sessions(run, encoder)
     search.recall = recall(search, sessions, exact_best(table, sessions))

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.errors import InputError, plural
+from posrec.errors import InputError
+from posrec.io import open_regular
 from posrec.progress import SilentProgress
 from posrec.recommend.catalogue import Catalogue
 
 if TYPE_CHECKING:  # polars is imported where there is such a file
+    import polars as pl
+
     from posrec.data.items import ItemFile
 
 # Files of these kinds can't be read at all if they are cut short.
@@ -23,21 +26,28 @@ class ItemColumns:
     file: "ItemFile"
     ends_with_line: bool
 
+    def rows(self, catalogue: Catalogue) -> "tuple[pl.DataFrame, int]":
+        """The first row of each id, and how many of the ids the run knows."""
+        import polars as pl
+
+        ids = pl.Series(catalogue.vocabulary.ids[: catalogue.items], dtype=pl.String)
+        rows = self.file.by_id(ids, SilentProgress())
+        return rows, int(rows["id"].is_in(ids.implode()).sum())
+
+    def count_known(self, catalogue: Catalogue) -> int:
+        return self.rows(catalogue)[1]
+
     def columns(
         self, catalogue: Catalogue
     ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
         """Also what the log says about them."""
-        import polars as pl
-
         from posrec.data.items import columns_for
 
+        rows, known = self.rows(catalogue)
         ids = catalogue.vocabulary.ids[: catalogue.items]
-        items = pl.DataFrame({"id": ids}, schema={"id": pl.String})
-        rows = self.file.by_id(items["id"], SilentProgress())
         columns = {
             name: as_in_json(values) for name, values in columns_for(ids, rows).items()
         }
-        known = len(items.join(rows.select("id"), on="id", how="semi"))
         unknown = len(rows) - known
         return columns, {"known": known, "unknown": unknown, "columns": list(columns)}
 
@@ -51,24 +61,15 @@ def as_in_json(values: list[Any]) -> list[Any]:
 
 
 def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
-    """Raises an InputError if the file can't be read, or is likely to be half of the one before."""
+    """Raises an InputError if the file can't be read, or is cut off unlike the one before."""
     from posrec.data.items import read_items
 
     columns = ItemColumns(read_items(path), ends_with_line(path))
-    rows = len(columns.file.rows)
-    if not rows:
+    if columns.file.rows.is_empty():
         raise InputError(f"{path} has no rows, only the names of columns")
-    if before is None:
-        return columns
-    if before.ends_with_line and not columns.ends_with_line:
+    if before is not None and before.ends_with_line and not columns.ends_with_line:
         raise InputError(
             f"{path} ends in the middle of a line, as a file does that is still being written"
-        )
-    if 2 * rows < len(before.file.rows):
-        raise InputError(
-            f"{path} has {plural(rows, 'row')}, fewer than half of the "
-            f"{len(before.file.rows):,} before, as if half of it was missing; if it is "
-            "whole, start the server again"
         )
     return columns
 
@@ -76,6 +77,6 @@ def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
 def ends_with_line(path: Path) -> bool:
     if path.suffix in WITHOUT_LINES:
         return False
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(-1, 2)
         return file.read(1) == b"\n"

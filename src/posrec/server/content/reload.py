@@ -21,14 +21,14 @@ from typing import Any
 
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import usable_cores
-from posrec.errors import InputError
+from posrec.errors import InputError, plural
 from posrec.io import RUN, STATE, WEIGHTS
 from posrec.io.unfinished import locked
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import ListedIds
-from posrec.server.content.item_columns import read_columns
+from posrec.server.content.item_columns import ItemColumns, read_columns
 from posrec.server.content.item_search import ItemSearch
 from posrec.server.json_log import log_error, log_event
 from posrec.server.metrics import Metrics, RunMetrics
@@ -49,13 +49,21 @@ class LoadedRun:
 
 
 class WatchedFile:
-    """`content` is what `parse` made of the path and the content before; None without a file."""
+    """`content` is what `parse` made of the path and the content before; None without a file.
+    `count_known` counts its distinct ids that are in a catalogue."""
 
-    def __init__(self, path: str | None, parse: Callable[[Path, Any], Any]) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        parse: Callable[[Path, Any], Any],
+        count_known: Callable[[Any, Catalogue], int],
+    ) -> None:
         self.path = None if path is None else Path(path)
         self.parse = parse
+        self.count_known = count_known
         self.content: Any = None
         self.seen: Stamp = ()  # of the file that was read last, or could not be read
+        self.catalogue: Catalogue | None = None  # of the run that was loaded last
 
     def read(self) -> None:
         """Raises an InputError if that fails; what was read before then stays."""
@@ -64,7 +72,19 @@ class WatchedFile:
             content = self.parse(self.path, self.content)
             if self.content is not None and file_stamp(self.path) != self.seen:
                 raise InputError(f"{self.path} has changed while it was read")
+            if self.content is not None and self.catalogue is not None:
+                self.refuse_half(content, self.catalogue)
             self.content = content
+
+    def refuse_half(self, content: Any, catalogue: Catalogue) -> None:
+        before = self.count_known(self.content, catalogue)
+        now = self.count_known(content, catalogue)
+        if 2 * now < before:
+            raise InputError(
+                f"{self.path} has {plural(now, 'id')} that the run knows, fewer than half of the "
+                f"{before:,} before, as if half of it was missing; if it is whole, start the "
+                "server again"
+            )
 
     async def watch(self, apply: Callable[[], None]) -> None:
         if self.path is None:
@@ -82,9 +102,11 @@ class WatchedFile:
 
 class ShopFiles:
     def __init__(self, settings: ServeOptions) -> None:
-        self.allow = WatchedFile(settings.allow_file, read_ids)
-        self.deny = WatchedFile(settings.deny_file, read_ids)
-        self.items = WatchedFile(settings.items_file, read_columns)
+        self.allow = WatchedFile(settings.allow_file, read_ids, count_ids)
+        self.deny = WatchedFile(settings.deny_file, read_ids, count_ids)
+        self.items = WatchedFile(
+            settings.items_file, read_columns, ItemColumns.count_known
+        )
         self.lock = threading.Lock()  # to replace the catalogue of a recommender
 
     def read(self) -> None:
@@ -93,12 +115,13 @@ class ShopFiles:
 
     def apply_rules(self, recommender: Recommender) -> None:
         catalogue = recommender.catalogue
-        allow = known_ids(self.allow.content, catalogue)
-        deny = known_ids(self.deny.content, catalogue)
+        allow = known_ids(self.allow, catalogue)
+        deny = known_ids(self.deny, catalogue)
         recommender.catalogue = catalogue.with_rules(allow, deny)
 
     def apply_items(self, recommender: Recommender) -> None:
         catalogue = recommender.catalogue
+        self.items.catalogue = catalogue
         if self.items.content is not None:
             columns, about = self.items.content.columns(catalogue)
             level = logging.INFO if about["known"] else logging.WARNING
@@ -114,10 +137,16 @@ def read_ids(path: Path, before: ListedIds | None) -> ListedIds:
     return ListedIds(path)
 
 
-def known_ids(listed: ListedIds | None, catalogue: Catalogue) -> list[str] | None:
-    if listed is None:
+def count_ids(listed: ListedIds, catalogue: Catalogue) -> int:
+    return len({id for id in listed if catalogue.number(id) is not None})
+
+
+def known_ids(file: WatchedFile, catalogue: Catalogue) -> list[str] | None:
+    file.catalogue = catalogue
+    if file.content is None:
         return None
-    ids, note = listed.known(catalogue.number)
+    ids: list[str]
+    ids, note = file.content.known(catalogue.number)
     if note:
         log_event(note, logging.WARNING)
     return ids

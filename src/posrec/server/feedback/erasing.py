@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posrec.errors import InputError, first_line
-from posrec.io.unfinished import locked, remove_leftovers
+from posrec.io import open_regular
+from posrec.io.unfinished import is_abandoned, locked, remove_leftovers
 from posrec.server.feedback.files import (
     FILES,
     OPEN_FILES,
+    SET_ASIDE,
     read_lines,
     replace_parquet,
     require_folder,
@@ -33,8 +35,8 @@ def delete_old(folder: Path, seconds: float) -> None:
     first_kept = time_in_name(max(0.0, time.time() - seconds))
     deleted = 0
     with locked(folder):
-        for file in sorted(folder.glob(FILES)):
-            begun = re.match(r"feedback-(\d{8}T\d{6})-", file.name)
+        for file in [*sorted(folder.glob(FILES)), *folder.glob(SET_ASIDE)]:
+            begun = re.match(r"\.?(?:feedback|failed)-(\d{8}T\d{6})-", file.name)
             if begun is None or begun[1] >= first_kept:
                 continue
             try:
@@ -59,7 +61,11 @@ def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
     require_folder(folder)
     with locked(folder):
         remove_leftovers(folder)  # a killed conversion leaves rows in them
-        files = [*sorted(folder.glob(OPEN_FILES)), *sorted(folder.glob(FILES))]
+        patterns = (OPEN_FILES, SET_ASIDE, FILES)
+        files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+        for path in files:
+            if path.suffix == ".jsonl":
+                remove_cut_off_line(path)
         is_named = pl.col("visitor", "session").is_in(list(visitors))
         named = pl.any_horizontal(is_named.fill_null(value=False))
         answers: set[str] = set()
@@ -71,6 +77,14 @@ def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
         erased = named | of_answers.fill_null(value=False)
         counts = [erase_rows(path, erased) for path in files]
     return sum(counts), sum(count > 0 for count in counts)
+
+
+def remove_cut_off_line(path: Path) -> None:
+    """Which a killed writer has left, and which may have an id."""
+    with open_regular(path) as file:
+        if is_abandoned(file.fileno()):
+            content = file.read()
+            os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def erase_rows(path: Path, condition: "pl.Expr") -> int:

@@ -220,6 +220,17 @@ def test_the_file_of_an_earlier_run_does_not_stay(tmp_path: Path) -> None:
         assert (tmp_path / "out.bad-lines.jsonl").exists() == (broken > 0)
 
 
+def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(
+    tmp_path: Path,
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / "out.bad-lines.jsonl").symlink_to(mine)
+    prepared(broken_log(tmp_path / "a.csv", 1), tmp_path / "out", bad_lines="skip")
+    assert mine.read_text() == "mine"
+    assert len(skipped(tmp_path / "out")) == 1
+
+
 def test_text_that_is_not_utf8_is_a_broken_line(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.csv", small_shop(100))
     log.write_bytes(log.read_bytes() + "s1,größe,1700000000000\n".encode("latin-1"))

@@ -100,7 +100,11 @@ def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:
     if not files:
         path.unlink(missing_ok=True)
         return False
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as out:
+    # The user has not named this file, so a link there may be another's.
+    with (
+        whole_file(path, overwrite=True, follow=False) as unfinished,
+        unfinished.open("wb") as out,
+    ):
         for file in files:
             with file.open("rb") as lines:
                 shutil.copyfileobj(lines, out)

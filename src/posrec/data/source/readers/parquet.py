@@ -10,7 +10,14 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from posrec.data.source.files import File, is_compressed, local_copy, read_whole
+from posrec.data.source.files import (
+    ALLOWED_LINES,
+    LINES_PER_BYTE,
+    File,
+    is_compressed,
+    local_copy,
+    read_whole,
+)
 from posrec.data.source.readers.bad_lines import BadLine
 from posrec.data.source.readers.clicks import ClickCollector, find_fault
 from posrec.data.source.readers.columns import Columns
@@ -90,10 +97,21 @@ def open_parquet(path: File) -> Iterator[pl.LazyFrame]:
 
 
 def scan_parquet(path: Path) -> pl.LazyFrame:
-    source = BytesIO(read_whole(path)) if is_compressed(path) else path
-    with parquet_errors(path):
+    packed = BytesIO(read_whole(path)) if is_compressed(path) else None
+    return scan_bounded(path, packed or path, path.stat().st_size)
+
+
+def scan_bounded(name: File, source: BytesIO | Path, size: int) -> pl.LazyFrame:
+    """A lazy table, if it does not have far more rows than bytes."""
+    with parquet_errors(name):
         frame = pl.scan_parquet(source, glob=False, hive_partitioning=False)
         frame.collect_schema()
+        rows = count_rows(frame)
+    if rows > max(ALLOWED_LINES, LINES_PER_BYTE * size):
+        raise InputError(
+            f"{name} has {rows:,} rows in {size:,} bytes, as no log does; if you trust it, "
+            "write it as CSV"
+        )
     return frame
 
 

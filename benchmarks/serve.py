@@ -1,13 +1,15 @@
-"""The server under load: a catalogue of Diginetica's size, sessions of 1 to 10 clicks.
+"""The server under load: a run of your own, or posrec-plus and PosRec at Diginetica's size.
 
     python benchmarks/serve.py --workers 2
+    python benchmarks/serve.py --workers 2 --run runs/tonight --data shop
 
-The weights are random, since speed does not depend on them. The client runs on the same cores.
-Latencies on a machine with other work are upper bounds. With --rounds the loads are repeated, and
-every figure is the median over the rounds.
+Without --run the weights are random; --data is a prepared dataset whose test sessions are sent. The
+client runs on the same cores. Latencies on a machine with other work are upper bounds. With
+--rounds the loads are repeated, and every figure is the median over the rounds.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -20,23 +22,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attacks.paced_client import paced, plain_requests
+from attacks.paced_client import paced, post
 from attacks.served import Server, processor_seconds, serving, wait_for_workers
-from harness import options, saved_random_run, write_result
+from harness import default_run_and_posrec, options, shoppers, write_result
+from posrec.runs.run import load_run
 
 Figures = dict[str, Any]
 
 WRK_SCRIPT = """
 wrk.method = "POST"
+local bodies = {}
+for line in io.lines("BODIES") do bodies[#bodies + 1] = line end
 request = function()
-  local clicks = {}
-  for position = 1, math.random(1, 10) do
-    clicks[position] = '"i' .. math.random(0, ITEMS - 1) .. '"'
-  end
-  local body = '{"session":[' .. table.concat(clicks, ",") .. '],"k":20}'
-  return wrk.format(nil, "/v1/recommend", nil, body)
+  return wrk.format(nil, "/v1/recommend", nil, bodies[math.random(#bodies)])
 end
 """
+SESSIONS = 2000
 MILLISECONDS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 PACED_CONNECTIONS = 64
 SATURATING_CONNECTIONS = 64
@@ -53,43 +54,66 @@ def main() -> None:
         seconds=60,
         workers=1,
         rounds=1,
+        run="",
+        data="",
     )
     if shutil.which("wrk") is None:
         sys.exit("wrk is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = saved_random_run(arguments.items, folder / "run")
-        wrk_script = folder / "post.lua"
-        wrk_script.write_text(WRK_SCRIPT.replace("ITEMS", str(arguments.items)))
-        began = time.perf_counter()
-        with serving(
-            run, "--workers", arguments.workers, onnx=True, forked=False
-        ) as server:
-            server.recommend("i1")
-            first_answer = time.perf_counter() - began
-            wait_for_workers(server, arguments.workers)
-            rounds = [
-                measure_round(server, wrk_script, arguments)
-                for _ in range(arguments.rounds)
-            ]
-    report = {
-        "seed": 0,
-        "items": arguments.items,
-        "workers": arguments.workers,
+        runs = default_run_and_posrec(arguments.run, arguments.items, folder)
+        report = {
+            "seed": 0,
+            "workers": arguments.workers,
+            "models": {
+                model: measure(run, folder, arguments) for model, run in runs.items()
+            },
+        }
+    write_result(arguments.out, report)
+
+
+def measure(run: Path, folder: Path, arguments: argparse.Namespace) -> Figures:
+    bodies = [
+        json.dumps({"session": session, "k": 20})
+        for session in shoppers(run, data_for(run, arguments), SESSIONS)
+    ]
+    (folder / "bodies").write_text("\n".join(bodies) + "\n")
+    wrk_script = folder / "post.lua"
+    wrk_script.write_text(WRK_SCRIPT.replace("BODIES", str(folder / "bodies")))
+    requests = [post("/v1/recommend", body.encode()) for body in bodies]
+    began = time.perf_counter()
+    with serving(
+        run, "--workers", arguments.workers, onnx=True, forked=False
+    ) as server:
+        server.recommend("i1")
+        first_answer = time.perf_counter() - began
+        wait_for_workers(server, arguments.workers)
+        rounds = [
+            measure_round(server, wrk_script, requests, arguments)
+            for _ in range(arguments.rounds)
+        ]
+    return {
+        "items": load_run(run).config["items"],
         "start_to_first_answer_seconds": round(first_answer, 2),
         "loads": {
             load: medians([figures[load] for figures in rounds]) for load in rounds[0]
         },
     }
-    write_result(arguments.out, report)
+
+
+def data_for(run: Path, arguments: argparse.Namespace) -> str:
+    """The dataset has the items of the run that was given."""
+    return arguments.data if str(run) == arguments.run else ""
 
 
 def measure_round(
-    server: Server, wrk_script: Path, arguments: argparse.Namespace
+    server: Server,
+    wrk_script: Path,
+    requests: list[bytes],
+    arguments: argparse.Namespace,
 ) -> dict[str, Figures]:
     """The figures of each load: the latency of a single connection, a fixed rate, saturation, and
     overload. The paced client sends the fixed rates, which wrk cannot."""
-    requests = plain_requests(arguments.items)
     short = min(10, arguments.seconds)
     figures: dict[str, Figures] = {}
 

@@ -91,7 +91,7 @@ def read_constants() -> Measured:
     item_ms = (large["step_ms"] - small["step_ms"]) / 900_000
     prepared = result("prepare")
     contender = prepared["contenders"]["paper"]
-    served = result("serve")
+    served = result("serve")["models"]["posrec"]
     million = result("serve_million")
     index = result("index")
     scored = result("recommend")

@@ -135,7 +135,7 @@ def headline_speed() -> Table:
     seconds = sorted(round(seconds) for seconds in result("command")["seconds"])
     fastest_and_slowest = dict.fromkeys((f"{seconds[0]}", f"{seconds[-1]}"))
     prepared = result("prepare")["contenders"]["clean"]
-    served = result("serve")["loads"]["1000 a second"]
+    served = loads_of("posrec-plus")["1000 a second"]
     step_ratio = f"{result('step')['step_of_peer']:.2f}"
     rows = [
         (
@@ -454,13 +454,19 @@ def variety() -> Table:
 
 def recommending() -> Table:
     report = result("recommend")
-    rows = [
-        ["43,097 items, k = 20", "ONNX Runtime, ms a session", "torch, ms a session"]
-    ]
-    for name, times in report["milliseconds_a_session"].items():
-        rows.append([name, f"{times['onnx']:.2g}", f"{times['torch']:.2g}"])
+    models = report["models"]
+    head = []
+    for model in ("posrec-plus", "posrec"):
+        head += [f"{model}, ms", "times the unit"]
+    rows = [[f"{report['items']:,} items, k = 20", *head]]
+    for name in models["posrec-plus"]:
+        times = [models[model][name] for model in ("posrec-plus", "posrec")]
+        cells = []
+        for time in times:
+            cells += [f"{time['ms']:.2f}", f"{time['units']:.2f}"]
+        rows.append([name, *cells])
     file_ms = 1000 / report["scored_a_second_and_core"]
-    return [*rows, ["files, by `posrec score`", "", f"{file_ms:.2g}"]]
+    return [*rows, ["files, by `posrec score`", f"{file_ms:.2f}", "", "", ""]]
 
 
 def filters() -> Table:
@@ -494,12 +500,18 @@ def serving() -> Table:
         ),
     }
     rows = [["", "requests a second", "p50", "p90", "p99"]]
-    for name, key in names.items():
-        load = result("serve")["loads"][key]
-        rate = "" if key == "overload" else f"{load['per_second']:,}"
-        latencies = [f"{load[f'p{percent}_ms']:.1f} ms" for percent in (50, 90, 99)]
-        rows.append([name, rate, *latencies])
+    for model in ("posrec-plus", "posrec"):
+        for name, key in names.items():
+            load = loads_of(model)[key]
+            rate = "" if key == "overload" else f"{load['per_second']:,}"
+            latencies = [f"{load[f'p{percent}_ms']:.1f} ms" for percent in (50, 90, 99)]
+            rows.append([f"{model}: {name}", rate, *latencies])
     return rows
+
+
+def loads_of(model: str) -> Row:
+    loads: Row = result("serve")["models"][model]["loads"]
+    return loads
 
 
 def faults() -> str:

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,8 @@ def test_a_comparison_is_written_and_says_who_is_better(
         "recall@20": "no difference shown",
         "mrr@20": "posrec is better",
     }
+    exported = [path.parent.name for path in out.glob("*/network.onnx")]
+    assert exported == (["posrec"] if find_spec("onnxruntime") else [])
     written = json.loads((out / "comparison.json").read_text())
     assert written["metrics"]["pop"] == result.metrics["pop"]
     report = (out / "report.html").read_text()

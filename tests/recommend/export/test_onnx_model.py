@@ -9,7 +9,7 @@ import torch
 
 from posrec.errors import InputError, RunFailed
 from posrec.models.registry import MODELS
-from posrec.recommend.rank.encoder import OnnxModel
+from posrec.recommend.rank.encoder import OWN_OUTPUTS, OnnxModel
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
 from tests.fixtures import run_of
@@ -53,6 +53,20 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
     expected = by_torch.recommend(sessions, k=5)
     assert_alike(expected, by_onnx.recommend(sessions, k=5), within=1e-4)
     assert by_onnx.explain(["i1", "i2"], "i3").parts
+
+
+def test_the_network_of_the_default_model_is_lean(
+    exported_plus: Path, tmp_path: Path
+) -> None:
+    """The time of a short session is that of its operations, of which ONNX Runtime leaves these."""
+    import onnxruntime
+
+    outputs = ["session_vectors", *OWN_OUTPUTS]
+    network = onnx_model.with_outputs(exported_plus.read_bytes(), outputs)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(network, options)
+    assert len(onnx.load(tmp_path / "optimized.onnx").graph.node) <= 170
 
 
 def spoil_table(proto: Any) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from posrec.device import gpu_drivers
 from posrec.errors import RunFailed
 from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.recommender import Recommender
@@ -60,6 +61,21 @@ def test_only_an_explanation_imports_torch(
     assert paths[-1] == "/v1/explain"
     why = recommender.explain(SESSION, "i5")
     assert answers[-1]["score"] == pytest.approx(why.score, abs=1e-4)
+
+
+LOADED = """
+import sys, posrec
+rec = posrec.Recommender.load(sys.argv[1])
+sessions = [["i3"], [f"i{n % 30}" for n in range(50)], ["x", "i3"], ["x"]]
+answers = rec.recommend(sessions, k=5)
+print([len(answer) for answer in answers], rec.uses_onnx, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(gpu_drivers() != [], reason="torch is asked for the GPU")
+def test_python_needs_no_torch_for_an_exported_run(trained_with_export: Path) -> None:
+    done = own_process(trained_with_export, code=LOADED)
+    assert done.stdout.strip() == "[5, 5, 5, 5] True False", done.stderr
 
 
 def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(

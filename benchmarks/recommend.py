@@ -31,12 +31,11 @@ from harness import (
 from posrec.data.vocabulary import Vocabulary
 from posrec.io.executor import ThisProcess
 from posrec.progress import SilentProgress
-from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.files.score import score_file
 from posrec.recommend.rank.best_items import best_of
 from posrec.recommend.rank.encoder import padded
 from posrec.recommend.rank.exact_search import ExactSearch
-from posrec.recommend.recommender import Recommender
+from posrec.recommend.recommender import Recommender, open_recommender
 
 K = 20
 BATCH = 32
@@ -158,7 +157,8 @@ def time_filters(folder: Path, items: int, rounds: int) -> dict[str, float]:
         "brand": [BRANDS[number % 1000] for number in range(items)],
     }
     ids = [f"i{number}" for number in range(items)]
-    run = saved_random_run(items, folder / "large", Vocabulary(ids, columns))
+    vocabulary = Vocabulary(ids, columns)
+    run = saved_random_run(items, folder / "large", vocabulary, model="posrec")
     recommender = open_recommender(run)
     denying = copy.copy(recommender)
     denied = ids[:: max(1, items // 10_000)]

@@ -18,11 +18,11 @@ from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.recommend.export.opening import try_out
 from posrec.recommend.rank import ranker
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
+from posrec.recommend.try_out import try_out
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
 from tests.fixtures import QUICK, by_all_scores, run_of

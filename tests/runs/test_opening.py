@@ -11,7 +11,7 @@ import pytest
 
 from posrec.errors import InputError
 from posrec.io import FolderReader, changing, write_json
-from posrec.recommend.export.opening import open_recommender
+from posrec.recommend.recommender import open_recommender
 from posrec.runs.folder import EXPORT, METRICS, POPULARITY, read_run
 from posrec.runs.run import load_run
 from posrec.server.content.reload import run_stamp

@@ -140,7 +140,8 @@ def recommend(
     rules = answer_rules(context.params)
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
-    from posrec.recommend.export.opening import missing_export, open_recommender
+    from posrec.recommend.recommender import open_recommender
+    from posrec.recommend.try_out import missing_export
 
     recommender = open_recommender(run, device, OwnCode(model, encoding))
     if missing := missing_export(recommender):
@@ -209,8 +210,8 @@ def score(
     rules = answer_rules(context.params)
     from posrec.io.executor import executor_of
     from posrec.models.own_code import OwnCode
-    from posrec.recommend.export.opening import open_recommender
     from posrec.recommend.files.score import score_file
+    from posrec.recommend.recommender import open_recommender
 
     code = OwnCode(model, encoding)
     started = time.monotonic()

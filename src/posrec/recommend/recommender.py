@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from posrec.models.base import Model
+    from posrec.models.own_code import OwnCode
     from posrec.models.registry import ModelSpec
 
 
@@ -125,10 +126,10 @@ class Recommender:
         Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """
         from posrec.models.own_code import OwnCode
-        from posrec.recommend.export.opening import open_recommender
+        from posrec.recommend.export.opening import open_parts
 
         code = OwnCode(spec, encoding)
-        return open_recommender(run, device, code, cores=usable_cores())
+        return cls(*open_parts(run, device, code, cores=usable_cores()))
 
     def save(
         self, folder: str | Path, overwrite: bool = False, export: bool = True
@@ -371,3 +372,16 @@ class Recommender:
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
+
+
+def open_recommender(
+    folder: str | Path,
+    device: str = "cpu",
+    code: "OwnCode | None" = None,
+    use_export: bool = True,
+    cores: int = 1,
+) -> Recommender:
+    """As `Recommender.load`, for commands and the server; `cores` may be used."""
+    from posrec.recommend.export.opening import open_parts
+
+    return Recommender(*open_parts(folder, device, code, use_export, cores))

@@ -11,9 +11,9 @@ import torch
 
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, load_tensors, save_tensors
-from posrec.recommend.export.opening import open_recommender, try_out
 from posrec.recommend.rank.encoder import OWN_OUTPUTS, OnnxModel
-from posrec.recommend.recommender import Recommender
+from posrec.recommend.recommender import Recommender, open_recommender
+from posrec.recommend.try_out import try_out
 from posrec.runs.folder import EXPORT, INDEX
 from posrec.runs.run import load_run
 from tests.fixtures import TWO_LISTS, by_all_scores, with_export

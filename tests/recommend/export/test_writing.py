@@ -13,7 +13,7 @@ from safetensors.numpy import load, save
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.fitting.fit import fit_run
-from posrec.recommend.export.opening import open_recommender
+from posrec.recommend.recommender import open_recommender
 from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK
 from posrec.runs.run import load_run
 from tests.fixtures import by_all_scores

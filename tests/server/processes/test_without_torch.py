@@ -9,8 +9,7 @@ import pytest
 
 from posrec.device import gpu_drivers
 from posrec.errors import RunFailed
-from posrec.recommend.export.opening import open_recommender
-from posrec.recommend.recommender import Recommender
+from posrec.recommend.recommender import Recommender, open_recommender
 from posrec.runs.run import load_run
 from tests.helpers import items_of, own_process
 

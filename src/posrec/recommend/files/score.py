@@ -17,7 +17,6 @@ from posrec.errors import InputError
 from posrec.io.executor import Executor
 from posrec.progress import Progress
 from posrec.recommend.catalogue import values_of
-from posrec.recommend.export.opening import try_out
 from posrec.recommend.files.formats import (
     Answer,
     SessionChunk,
@@ -29,6 +28,7 @@ from posrec.recommend.files.formats import (
 from posrec.recommend.plan import AnswerRules, Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
+from posrec.recommend.try_out import try_out
 
 
 @dataclass

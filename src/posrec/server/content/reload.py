@@ -25,9 +25,9 @@ from posrec.errors import InputError, plural
 from posrec.io import RUN, STATE, WEIGHTS
 from posrec.io.unfinished import locked
 from posrec.recommend.catalogue import Catalogue
-from posrec.recommend.export.opening import missing_export, open_recommender, try_out
-from posrec.recommend.recommender import Recommender
+from posrec.recommend.recommender import Recommender, open_recommender
 from posrec.recommend.session import ListedIds
+from posrec.recommend.try_out import missing_export, try_out
 from posrec.server.content.item_columns import ItemColumns, read_columns
 from posrec.server.content.item_search import ItemSearch
 from posrec.server.json_log import log_error, log_event

@@ -1,9 +1,9 @@
 """Times of recommending: where the time of a session goes, batches, files, filters.
 
-    python benchmarks/recommend.py [--run runs/tonight --data shop]
+    OMP_NUM_THREADS=1 python benchmarks/recommend.py [--run runs/tonight --data shop]
 
 The run is yours, or posrec-plus at Diginetica's size with random weights, beside PosRec; the test
-sessions of --data are used. All times are the processor time of one thread. The unit is a product
+sessions of --data are used. All times are processor time. The unit is a product
 of all item vectors with a session's in single precision, and the best 20 of it. The filters'
 million items need 3 GB of memory."""
 
@@ -35,7 +35,7 @@ from posrec.recommend.files.score import score_file
 from posrec.recommend.rank.best_items import best_of
 from posrec.recommend.rank.encoder import padded
 from posrec.recommend.rank.exact_search import ExactSearch
-from posrec.recommend.recommender import Recommender, open_recommender
+from posrec.recommend.recommender import open_recommender
 
 K = 20
 BATCH = 32
@@ -82,14 +82,14 @@ def milliseconds(
         name: lambda turn, call=call: call(inputs[turn % len(inputs)])
         for name, call in calls.items()
     }
-    return medians(in_turns(ways, rounds, warm_up=3, clock=time.thread_time))
+    return medians(in_turns(ways, rounds, warm_up=3, clock=time.process_time))
 
 
 def time_run(
     run: Path, sessions: list[list[str]], rounds: int
 ) -> dict[str, dict[str, float]]:
     """Milliseconds a session: alone, in parts, and in batches."""
-    recommender = Recommender.load(run, "cpu")
+    recommender = open_recommender(run)
     by_torch = open_recommender(run, use_export=False)
     encoder = recommender.ranker.encoder
     search = recommender.ranker.search

@@ -166,7 +166,7 @@ def headline_speed() -> Table:
             "prepare",
         ),
         (
-            "1,000 requests a second over HTTP, 43,097 items, two cores with the client",
+            "1,000 requests a second over HTTP, 43,097 items, posrec-plus, two threads of a core with the client",
             f"p50 {served['p50_ms']:.0f} ms, p90 {served['p90_ms']:.0f} ms",
             "serve",
         ),
@@ -503,7 +503,7 @@ def serving() -> Table:
     for model in ("posrec-plus", "posrec"):
         for name, key in names.items():
             load = loads_of(model)[key]
-            rate = "" if key == "overload" else f"{load['per_second']:,}"
+            rate = "" if key == "overload" else f"{load['per_second']:,.0f}"
             latencies = [f"{load[f'p{percent}_ms']:.1f} ms" for percent in (50, 90, 99)]
             rows.append([f"{model}: {name}", rate, *latencies])
     return rows

@@ -166,7 +166,8 @@ def headline_speed() -> Table:
             "prepare",
         ),
         (
-            "1,000 requests a second over HTTP, 43,097 items, posrec-plus, two threads of a core with the client",
+            "1,000 requests a second over HTTP, posrec-plus, 43,097 items, "
+            "two threads of a core with the client",
             f"p50 {served['p50_ms']:.0f} ms, p90 {served['p90_ms']:.0f} ms",
             "serve",
         ),

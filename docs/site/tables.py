@@ -167,7 +167,7 @@ def headline_speed() -> Table:
         ),
         (
             "1,000 requests a second over HTTP, posrec-plus, 43,097 items, "
-            "two threads of a core with the client",
+            "two cores with the client",
             f"p50 {served['p50_ms']:.0f} ms, p90 {served['p90_ms']:.0f} ms",
             "serve",
         ),

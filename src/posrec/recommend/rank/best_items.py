@@ -5,7 +5,7 @@ Column i is item i + 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,3 +116,18 @@ class OwnItemArrays:
         # log g_explore - log S
         added = self.explore - log_sums - np.log(share_of_sum)
         return np.logaddexp(products + raised + added[:, None], self.repeat), added
+
+
+def joined(parts: Sequence[OwnItemArrays], rows: Columns) -> OwnItemArrays:
+    """The `rows` of all parts together, filled up with empty slots."""
+    most = max(part.items.shape[1] for part in parts)
+
+    def wide(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        filled = [
+            np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in arrays
+        ]
+        return np.concatenate(filled)[rows]
+
+    explore = np.concatenate([part.explore for part in parts])[rows]
+    return OwnItemArrays(wide("items"), wide("raised"), wide("repeat"), explore)

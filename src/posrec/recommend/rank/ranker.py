@@ -20,8 +20,9 @@ from posrec.recommend.rank.best_items import (
     Found,
     Search,
     best_of,
+    joined,
 )
-from posrec.recommend.rank.encoder import Encoder, padded
+from posrec.recommend.rank.encoder import Encoded, Encoder, padded
 from posrec.recommend.session import EncodedSession
 
 SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
@@ -98,10 +99,7 @@ class Ranker:
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         """As `rank`, for sessions with a known click."""
-        sessions = [query.session.numbers for query in queries]
-        encoder = self.encoder
-        batch = padded(sessions, encoder.max_length, encoder.stride)
-        vectors, own_items = encoder.encode(*batch)
+        vectors, own_items = self.encoded([query.session.numbers for query in queries])
         own_slots = 0 if own_items is None else own_items.items.shape[1]
         # More items than k are found, since some of them may have to be left out.
         counts = [
@@ -119,6 +117,28 @@ class Ranker:
         own_scores, added = own_items.log_chances(products, found.log_sums)
         rows = zip(queries, found.best, own_items.items, own_scores, added, strict=True)
         return [with_own_items(*row) for row in rows]
+
+    def encoded(self, sessions: Sequence[Sequence[int]]) -> Encoded:
+        """What the encoder computes. Sessions are padded to the longest of a group, in which none
+        has less than half of its clicks, so that most of what is computed is not padding."""
+        encoder = self.encoder
+        groups: list[list[int]] = []
+        longest = 0
+        for row in sorted(range(len(sessions)), key=lambda row: -len(sessions[row])):
+            clicks = min(len(sessions[row]), encoder.max_length)
+            if 2 * clicks < longest or not groups:
+                groups.append([])
+                longest = clicks
+            groups[-1].append(row)
+        parts = []
+        for group in groups:
+            chosen_sessions = [sessions[row] for row in group]
+            batch = padded(chosen_sessions, encoder.max_length, encoder.stride)
+            parts.append(encoder.encode(*batch))
+        place = np.argsort(list(chain.from_iterable(groups)))
+        vectors = np.concatenate([vectors for vectors, _ in parts])[place]
+        own_items = [own_items for _, own_items in parts if own_items is not None]
+        return vectors, joined(own_items, place) if own_items else None
 
     def searched(
         self,

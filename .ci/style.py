@@ -19,8 +19,8 @@ MOST_FUNCTION_LINES = 60
 MOST_PARAMETERS = 8
 MOST_PACKED_ASSIGNMENTS = 59
 AVERAGE_LINE = 44.0
-# Raised by 30 kB each for the limits on bytes and waiting that an attack on the server asked for.
-MOST_BYTES = {"src": 1_230_000, "tests": 1_030_000}
+# Raised by 32 and 30 kB for the limits on bytes and waiting that an attack on the server asked for.
+MOST_BYTES = {"src": 1_232_000, "tests": 1_030_000}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

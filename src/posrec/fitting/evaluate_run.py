@@ -99,7 +99,9 @@ def evaluate_finished(
     run = load_run(path)
     if match_ids and run.vocabulary.ids != data.vocabulary.ids:
         return evaluate_run(run, data, device, progress, match_ids)
-    return evaluate(Recommender(run, device), data, progress)
+    check_evaluable(run, data)
+    torch_device = choose_device(device)
+    return rank_test_part(run.model.to(torch_device), data, torch_device, progress)
 
 
 def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation | None:

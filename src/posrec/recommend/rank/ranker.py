@@ -144,26 +144,27 @@ class Ranker:
         self,
         queries: Sequence[Query],
         vectors: Floats,
-        counts: list[int],
+        counts: Sequence[int],
         needs_log_sums: bool,
     ) -> Found:
         """What the search finds. Few candidates are scored one by one instead; if log Z is needed,
         they are searched too, for one item."""
-        few = [query.candidates.few for query in queries]
-        masks = [query.candidates.mask for query in queries]
-        if all(columns is None for columns in few):
-            return self.search.search(vectors, counts, masks)
+        few = {
+            row: query.candidates.few
+            for row, query in enumerate(queries)
+            if query.candidates.few is not None
+        }
         found = Found([NOTHING] * len(queries))
-        if needs_log_sums or any(columns is None for columns in few):
-            for row, columns in enumerate(few):
-                if columns is not None:
-                    counts[row] = 1
-                    masks[row] = None
-            found = self.search.search(vectors, counts, masks)
-        for row, columns in enumerate(few):
-            if columns is not None:
-                products = self.search.products(vectors[row : row + 1], columns[None])
-                found.best[row] = best_of(products[0], len(columns), columns)
+        if needs_log_sums or len(few) < len(queries):
+            searched_counts = list(counts)
+            masks = [query.candidates.mask for query in queries]
+            for row in few:
+                searched_counts[row] = 1
+                masks[row] = None
+            found = self.search.search(vectors, searched_counts, masks)
+        for row, columns in few.items():
+            products = self.search.products(vectors[row : row + 1], columns[None])
+            found.best[row] = best_of(products[0], len(columns), columns)
         return found
 
 

@@ -60,8 +60,8 @@ def similarity_vectors(run: Run) -> Floats:
 class TorchEncoder:
     """Session vectors of a model; the vector of a counting model is its scores of all items."""
 
-    def __init__(self, model: Model, device: torch.device | None = None) -> None:
-        self.model = model.to(device or "cpu").eval()
+    def __init__(self, model: Model, device: torch.device | str = "cpu") -> None:
+        self.model = model.to(device).eval()
         self.device = device
         self.max_length: int = model.config.max_length
         self.stride = model.stride
@@ -70,7 +70,7 @@ class TorchEncoder:
     @torch.inference_mode()
     def encode(self, items: Columns, lengths: Columns) -> Encoded:
         batch = SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
-        batch = batch.to(self.device or "cpu")
+        batch = batch.to(self.device)
         if not isinstance(self.model, SessionModel):
             return as_floats(self.model.scores(batch)), None
         vectors, own_items = self.model.sessions_and_own_items(batch)

@@ -18,9 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from posrec.server.errors import Disconnected, Overloaded
 
 PATIENCE = 2.0  # seconds in line for a full queue, until a request is refused
-# Seconds: `inline` of a single worker, and of several, whose threads would compete for the cores.
-INLINE = 0.0015
-INLINE_OF_SEVERAL = 0.004
+INLINE = 0.004  # seconds that a batch may take in the event loop
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
 Result = TypeVar("Result")

@@ -17,7 +17,7 @@ from posrec.recommend.catalogue import values_of
 from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
-from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
+from posrec.server.batching import INLINE, BackgroundQueue, Batcher
 from posrec.server.content.reload import LoadedRun, RunReloader, ShopFiles
 from posrec.server.content.split import Split
 from posrec.server.errors import Refused
@@ -86,7 +86,7 @@ class Service:
             settings.queue,
             gather=GATHER if is_single else 0.0,
             observe=self.metrics.batch,
-            inline=INLINE if is_single else INLINE_OF_SEVERAL,
+            inline=INLINE,
         )
 
     @asynccontextmanager

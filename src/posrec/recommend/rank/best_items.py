@@ -124,10 +124,13 @@ def joined(parts: Sequence[OwnItemArrays], rows: Columns) -> OwnItemArrays:
 
     def wide(name: str) -> Any:
         arrays = [getattr(part, name) for part in parts]
-        filled = [
-            np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in arrays
-        ]
-        return np.concatenate(filled)[rows]
+        filled = np.zeros((len(rows), most), arrays[0].dtype)
+        end = 0
+        for array in arrays:
+            start = end
+            end += len(array)
+            filled[start:end, : array.shape[1]] = array
+        return filled[rows]
 
     explore = np.concatenate([part.explore for part in parts])[rows]
     return OwnItemArrays(wide("items"), wide("raised"), wide("repeat"), explore)

@@ -125,6 +125,13 @@ def test_counting_models_get_no_protocol() -> None:
     assert line == f"{begin} --set idf=5 --set k=100"
 
 
+def test_the_default_model_may_train_for_longer_than_its_epochs() -> None:
+    tuned = Tuned({}, 0.1, "mrr@20", None, 1, 0, 0)
+    line = train_command(Path("shop"), "posrec-plus", tuned, {})
+    assert "--epochs" not in line
+    assert "--epochs 6" in train_command(Path("shop"), "posrec-plus", tuned, {}, 6)
+
+
 def test_a_setting_of_the_model_has_the_models_default(small: PreparedDataset) -> None:
     """`decay` is a setting of coclick and of training; the first trial has coclick's."""
     tuned = tune(small, "coclick", 1, device="cpu", progress=SilentProgress())

@@ -400,9 +400,13 @@ def train_command(
     spec = find_spec(model)
     words = ["posrec", "train", str(folder), "--model", model, "--out", "runs/tuned"]
     if spec.is_trained:
-        is_refit = Settings(**spec.settings).protocol == "refit"
+        planned = Settings(**spec.settings)
+        is_refit = planned.protocol == "refit"
         words += ["--protocol", "refit" if is_refit else "early-stop"]
-        words += ["--epochs", str(most_epochs(spec, fixed, epochs))]
+        most = most_epochs(spec, fixed, epochs)
+        # Without --epochs, training may go on for longer than the model's default.
+        if epochs or "epochs" in fixed or most != planned.epochs:
+            words += ["--epochs", str(most)]
     for name, value in {**fixed, **tuned.settings}.items():
         if name != "epochs":
             words += ["--set", f"{name}={value}"]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from posrec.errors import InputError as InputError
     from posrec.experiments.compare import compare as compare
+    from posrec.experiments.positions import positions as positions
     from posrec.experiments.tune import tune as tune
     from posrec.fitting.evaluate_run import evaluate as evaluate
     from posrec.fitting.fit import fit as fit, fit_run as fit_run
@@ -57,6 +58,7 @@ _NAMES = {
     "posrec.encodings.schemes": ("attention_bias", "make_encoding"),
     "posrec.errors": ("InputError",),
     "posrec.experiments.compare": ("compare",),
+    "posrec.experiments.positions": ("positions",),
     "posrec.experiments.tune": ("tune",),
     "posrec.fitting.evaluate_run": ("evaluate",),
     "posrec.fitting.fit": ("fit", "fit_run"),

@@ -110,6 +110,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         experiments.compare,
         experiments.tune,
         experiments.encodings,
+        experiments.positions,
         experiments.reproduce,
     ),
 }

@@ -1,4 +1,4 @@
-"""Commands that run experiments: demo, encodings, compare, reproduce, tune."""
+"""Commands that run experiments: demo, encodings, compare, positions, reproduce, tune."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -156,6 +156,38 @@ def compare(
     if len(result.pairs) > len(result.pairs_with_best()):
         report += f", with all {len(result.pairs)} comparisons"
     say(f"{result.conclusion()} {report}.")
+
+
+def positions(
+    dataset: Dataset,
+    out: Path = Option(
+        Path("positions"), help="The folder for positions.json and the figure."
+    ),
+    seeds: int = Option(1, min=1, help="How many times each row is trained."),
+    settings: list[str] | None = Option(
+        None, "--set", help="key=value, of PosRec and of its training."
+    ),
+    as_json: Json = False,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Measure what the order of clicks, and their positions, are worth in a log: PosRec is trained
+    five times, with and without them.
+
+    Example: posrec positions shop
+    posrec positions shop --seeds 3 --set epochs=5
+    """
+    from posrec.cli.tables import positions_tables
+    from posrec.data.dataset import load
+    from posrec.experiments.positions import positions
+
+    with TerminalProgress() as progress:
+        result = positions(
+            load(dataset), out, parse_pairs(settings), seeds, device, progress
+        )
+    show(asdict(result), positions_tables(result), as_json)
+    if not as_json:
+        say(f"{result.conclusion()} The figure is in {out}/positions.svg.")
 
 
 def reproduce(

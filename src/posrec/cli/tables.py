@@ -17,6 +17,7 @@ from posrec.progress import printable
 
 if TYPE_CHECKING:
     from posrec.experiments.compare import ComparisonResult, PairedTest
+    from posrec.experiments.positions import PositionsResult
     from posrec.models.registry import ModelSpec
 
 SHORT = {"recall": "R", "mrr": "M", "coverage": "cov", "popularity": "pop"}
@@ -191,6 +192,29 @@ def best_table(pairs: "list[PairedTest]") -> Table:
         verdict = pair.verdict.removeprefix(f"{pair.first} is ")
         table.add_row(f"  {pair.second}", difference, interval, pair.p_text, verdict)
     return table
+
+
+def positions_tables(result: "PositionsResult") -> Group:
+    """The metrics of each row of `posrec positions`, and the gains between them, in percent."""
+    from posrec.experiments.positions import ROWS
+
+    metrics = plain_table("%", "what PosRec is told", *right("R@20", "M@20"))
+    for row, meaning in ROWS.items():
+        figures = result.metrics[row]
+        cells = [f"{100 * figures[name]:.2f}" for name in ("recall@20", "mrr@20")]
+        metrics.add_row(Text(row, "bold"), meaning, *cells)
+    gains = plain_table("what is gained by", *right("points", "95 % interval", "p"))
+    metric = None
+    for worth in result.worths:
+        if worth.metric != metric:
+            metric = worth.metric
+            gains.add_row(Text(metric, "bold"))
+        low = worth.points - worth.margin
+        high = worth.points + worth.margin
+        interval = f"{low:+.2f} to {high:+.2f}"
+        p = "< 0.001" if worth.p < 0.001 else f"{worth.p:.3f}"
+        gains.add_row(f"  {worth.question}", f"{worth.points:+.2f}", interval, p)
+    return Group(metrics, "", gains)
 
 
 def doctor_table(found: dict[str, Any]) -> Table:

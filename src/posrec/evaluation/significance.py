@@ -8,6 +8,7 @@ for feedback over visitors.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import stdev
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -116,6 +117,12 @@ def margin(error: float, freedom: float) -> float:
     from scipy.special import stdtrit
 
     return error * float(stdtrit(freedom, 1 - LEVEL / 2)) if error else 0.0
+
+
+def error_over_seeds(values: Sequence[float]) -> tuple[float, float]:
+    """The standard error of the mean of several trainings, and its degrees of freedom."""
+    seeds = len(values)
+    return stdev(values) / math.sqrt(seeds), seeds - 1
 
 
 def welch(errors: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from posrec.evaluation.metrics import gains
 from posrec.evaluation.significance import (
     Comparison,
     compare_paired,
+    error_over_seeds,
     holm,
     margin,
     session_of_samples,
@@ -152,9 +153,8 @@ def combine_errors(
 
 def seed_error(runs: Runs, metric: str) -> tuple[float, float]:
     """The standard error of a row's mean over seeds, and its degrees of freedom."""
-    seeds = len(runs)
     if not MODELS[runs[0].job.model].is_trained:
         return 0.0, math.inf
-    if seeds == 1:
+    if len(runs) == 1:
         return math.inf, 0.0
-    return stdev(run.metrics[metric] for run in runs) / math.sqrt(seeds), seeds - 1
+    return error_over_seeds([run.metrics[metric] for run in runs])

@@ -108,7 +108,7 @@ def test_causal_attention_by_distance(
     rows = 40 * longest
     filled = torch.arange(longest, device="cuda") < lengths[:, None]
     (packing,) = pack_many(filled, rows, 40)
-    clicks = PackedClicks(torch.randint(1, 6, (rows,), device="cuda"), packing, 5)
+    clicks = PackedClicks(torch.randint(1, 6, (rows,), device="cuda"), packing)
     layer = session_reader.CausalLayer(d, heads, 4 * d).cuda()
     torch.nn.init.normal_(layer.same_item)
     x = torch.randn(rows, 2, d, device="cuda")

@@ -78,6 +78,13 @@ Explore = Annotated[
 Fields = Annotated[
     str | None, Option(help="Columns to show with each item, with commas between them.")
 ]
+ItemsFile = Annotated[
+    Path | None,
+    Option(
+        help="A file with a row per item: columns for filters, and items that the training did "
+        "not see (for a run trained with attributes)."
+    ),
+]
 
 CONDITION = re.compile(
     r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL
@@ -97,8 +104,8 @@ def answer_rules(options: dict[str, Any]) -> "AnswerRules":
         "diversify": parse_diversify(options["diversify"]),
         "explore": options["explore"],
         "fields": None if fields is None else fields.split(","),
-        "allow": listed_ids(options["allow"], options["run"]),
-        "deny": listed_ids(options["deny"], options["run"]),
+        "allow": listed_ids(options["allow"], options["run"], options["items"]),
+        "deny": listed_ids(options["deny"], options["run"], options["items"]),
     }
 
 
@@ -119,6 +126,7 @@ def recommend(
     diversify: Diversify = None,
     explore: Explore = None,
     fields: Fields = None,
+    items: ItemsFile = None,
     explain: bool = Option(
         False, "--explain", help="Show why: parts of scores, effects of clicks."
     ),
@@ -143,7 +151,8 @@ def recommend(
     from posrec.recommend.recommender import open_recommender
     from posrec.recommend.try_out import missing_export
 
-    recommender = open_recommender(run, device, OwnCode(model, encoding))
+    code = OwnCode(model, encoding)
+    recommender = open_recommender(run, device, code, items=items)
     if missing := missing_export(recommender):
         warn(missing)
     session = item or []
@@ -193,6 +202,7 @@ def score(
     diversify: Diversify = None,
     explore: Explore = None,
     fields: Fields = None,
+    items: ItemsFile = None,
     overwrite: Overwrite = False,
     engine: Engine = LOCAL,
     address: Address = None,
@@ -221,7 +231,9 @@ def score(
     ):
         # Tasks on a cluster have a core each.
         cores = threads or usable_cores() if executor.cpus == 1 else 1
-        open_run = partial(open_recommender, run.absolute(), device, code, cores=cores)
+        open_run = partial(
+            open_recommender, run.absolute(), device, code, cores=cores, items=items
+        )
         counts = score_file(
             open_run,
             source,
@@ -254,8 +266,11 @@ def summarize(counts: Counter[str], seconds: float) -> None:
         say(f"No item was left to recommend for {plural(counts['empty'], 'session')}.")
 
 
-def listed_ids(path: Path | None, run: Path) -> list[str] | None:
-    """The ids of a file that the run knows; it warns of the others."""
+def listed_ids(
+    path: Path | None, run: Path, items: Path | None = None
+) -> list[str] | None:
+    """The ids of a file that the run knows, with a warning of the others; with an items file,
+    which may make them known, all ids."""
     if path is None:
         return None
     from posrec.data.vocabulary import FILE, Vocabulary
@@ -263,6 +278,8 @@ def listed_ids(path: Path | None, run: Path) -> list[str] | None:
     from posrec.runs.folder import open_finished
 
     listed = ListedIds(path)
+    if items is not None:
+        return list(listed)
     reader, _ = open_finished(run)
     vocabulary = Vocabulary.from_json(reader.json(FILE), run / FILE)
     ids, note = listed.known(vocabulary.find)

@@ -1,4 +1,4 @@
-"""The columns of a vocabulary (category, brand, price, title, vectors) as values for models.
+"""The columns of a vocabulary (category, brand, price, title, vectors) as attributes for models.
 
 The kind of a column follows from its values unless it is named, as in `price:number`:
 category   every different value is a value
@@ -7,21 +7,17 @@ words      every word that at least two items have is a value
 vector     lists of numbers, all of the same length, are read as they are
 """
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
+from posrec.data.attribute_reader import AttributeReader
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.nn.items.attribute_vectors import AttributeTable
 
 KINDS = ("category", "number", "words", "vector")
-RANGES = 10  # of a number
-MAX_WORDS = 50_000  # of a column; the most frequent ones
 AUTO = "auto"
 NUMBER_NAMES = ("price", "cost", "amount")
 
@@ -78,83 +74,16 @@ def kind_of(name: str, values: Sequence[Any]) -> str | None:
 def encode_attributes(
     vocabulary: Vocabulary, columns: dict[str, str], items: int
 ) -> AttributeTable:
-    """The attributes of items 1..items; a value of a single item says no more than its id."""
-    rows = []
-    values = []
-    weights = []
-    number = 0
-    vectors = []
-    for name, kind in columns.items():
-        column = vocabulary.columns[name][:items]
-        if kind == "vector":
-            vectors.append(as_vectors(name, column))
-            continue
-        item_values = values_by_item(name, kind, column)
-        counts = Counter(value for bag in item_values for value in set(bag))
-        shared = [value for value, count in counts.most_common(MAX_WORDS) if count > 1]
-        numbers = {value: number for number, value in enumerate(shared, start=number)}
-        number += len(numbers)
-        for row, bag in enumerate(item_values):
-            entries = [numbers[value] for value in bag if value in numbers]
-            rows += [row] * len(entries)
-            values += entries
-            weights += [1 / max(1, len(entries))] * len(entries)
-    row_of_entry = torch.tensor(rows, dtype=torch.int64)
-    order = row_of_entry.sort(stable=True).indices
+    """The attributes of items 1..items in columns of these kinds."""
+    values = {name: vocabulary.columns[name][:items] for name in columns}
+    reader = AttributeReader.learn(columns, values)
+    entries = reader.read(values, items)
+    vectors = entries.vectors
     return AttributeTable(
-        row_of_entry[order],
-        torch.tensor(values, dtype=torch.int64)[order],
-        torch.tensor(weights)[order],
-        number,
-        torch.cat(vectors, 1) if vectors else None,
+        torch.from_numpy(entries.rows),
+        torch.from_numpy(entries.values),
+        torch.from_numpy(entries.weights),
+        reader.number,
+        None if vectors is None else torch.from_numpy(vectors),
+        reader.as_json(),
     )
-
-
-def values_by_item(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:
-    if kind == "number":
-        return ranges_by_item(name, column)
-    if kind == "words":
-        texts = ["" if value is None else str(value).lower() for value in column]
-        return [sorted(set(re.findall(r"\w+", text))) for text in texts]
-    return [[] if value is None else [str(value)] for value in column]
-
-
-def ranges_by_item(name: str, column: Sequence[Any]) -> list[list[int]]:
-    try:
-        numbers = [np.nan if value is None else float(value) for value in column]
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"column {name!r} is not a column of numbers ({error}); read it as {name}:category"
-        ) from None
-    amounts = np.array(numbers)
-    finite = np.isfinite(amounts)
-    if not finite.any():
-        return [[] for _ in column]
-    bounds = np.quantile(amounts[finite], np.linspace(0, 1, RANGES + 1)[1:-1])
-    ranges = np.searchsorted(np.unique(bounds), amounts, side="right").tolist()
-    return [
-        [number] if has_number else []
-        for number, has_number in zip(ranges, finite, strict=True)
-    ]
-
-
-def as_vectors(name: str, column: Sequence[Any]) -> torch.Tensor:
-    """[items, k], scaled to length 1; zeros where an item has none."""
-    if not all(value is None or isinstance(value, list) for value in column):
-        raise InputError(
-            f"column {name!r} must have vectors, lists of numbers; read it as {name}:category"
-        )
-    widths = {len(value) for value in column if value is not None}
-    if len(widths) != 1:
-        raise InputError(
-            f"column {name!r} must have vectors of one length, not of {sorted(widths)}"
-        )
-    zeros = [0.0] * widths.pop()
-    rows = [zeros if value is None else value for value in column]
-    try:
-        vectors = torch.tensor(rows, dtype=torch.float32)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"column {name!r} must have vectors of numbers ({error})"
-        ) from None
-    return torch.nn.functional.normalize(torch.nan_to_num(vectors), dim=1)

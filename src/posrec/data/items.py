@@ -1,6 +1,7 @@
 """What is known about items beside their ids: title, category, any other column."""
 
 import io
+import json
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -31,6 +32,10 @@ class ItemFile(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def by_known_id(self, ids: list[str], progress: Progress) -> pl.DataFrame:
+        """As `by_id`, for the ids that a run knows."""
+        return self.by_id(pl.Series(ids, dtype=pl.String), progress)
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
         """The first row of each item; `id` is the column that has most of the log's `items`."""
@@ -66,10 +71,19 @@ class ItemFile(NamedTuple):
 
 
 def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any]]:
-    """The columns for these items, in this order; None where nothing is known."""
+    """The columns for these items, in this order, as JSON has them; None where nothing is known."""
     items = pl.DataFrame({"id": ids}, schema={"id": pl.String})
     rows = items.join(about_items, on="id", how="left", maintain_order="left")
-    return {name: in_slices(rows[name]) for name in rows.columns if name != "id"}
+    names = [name for name in rows.columns if name != "id"]
+    return {name: as_in_json(in_slices(rows[name])) for name in names}
+
+
+def as_in_json(values: list[Any]) -> list[Any]:
+    """Dates and similar values as texts."""
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, str | int | float | None):
+        return values
+    return [json.loads(json.dumps(value, default=str)) for value in values]
 
 
 def in_slices(column: pl.Series) -> list[Any]:

@@ -6,6 +6,7 @@ attributes. All other weights are copied, and Adam goes on with the run's second
 has the sessions that are later than those of the run, and a few of the others.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import split_settings
+from posrec.data.attribute_reader import AttributeReader
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
@@ -123,7 +125,24 @@ class WarmStart(Start):
                     f"{tuple(new.shape)}, and the run has {shape}; use the run's own settings "
                     "of the model (d, max_length, ...)"
                 )
-        model.load_saved_weights(weights)
+        model.load_saved_weights({**weights, **self.attribute_weights(model)})
+
+    def attribute_weights(self, model: SessionModel) -> dict[str, Tensor]:
+        """The run's vectors of the values that the new items have too; NaN for other values."""
+        parts = model.attribute_parts()
+        kept = self.run.attributes
+        if parts is None or kept is None:
+            return {}
+        reader = AttributeReader.from_json(parts[1]["columns"])
+        rows = {name: row for row, name in enumerate(kept.reader.names)}
+        row_of_value = torch.tensor([rows.get(name, -1) for name in reader.names])
+        device = parts[0]["of_values"].device
+        nothing = torch.full((1, kept.of_values.shape[1]), math.nan)
+        of_values = torch.cat([torch.from_numpy(kept.of_values), nothing])
+        weights = {"attributes.of_values": of_values[row_of_value].to(device)}
+        if reader.width and reader.widths == kept.reader.widths:
+            weights["attributes.map"] = torch.from_numpy(kept.map).to(device)
+        return weights
 
     def set_moments(
         self, model: SessionModel, optimizer: torch.optim.Optimizer

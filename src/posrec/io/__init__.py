@@ -1,6 +1,7 @@
 """Files and folders that are written whole or not at all: under a temporary name, then renamed."""
 
 from posrec.io.files import (
+    ATTRIBUTES,
     CONTINUATION,
     STATE,
     WEIGHTS,

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader, BytesIO
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 STATE = "state.safetensors"
 CONTINUATION = "continuation.safetensors"
+ATTRIBUTES = "attributes.safetensors"  # of the items, for items that come later
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -216,8 +217,24 @@ def parse_tensors(
     The content is read, not mapped: a mapped file that is overwritten changes the tensors, and one
     that is cut short ends the process with SIGBUS.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load
+
+    return parsed(content, path, load)
+
+
+def parse_arrays(
+    content: bytes, path: Path
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """As `parse_tensors`, without torch."""
+    from safetensors.numpy import load
+
+    return parsed(content, path, load)
+
+
+def parsed(
+    content: bytes, path: Path, load: Callable[[bytes], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    from safetensors import SafetensorError
 
     try:
         # In order of name, since the library's order differs from call to call.

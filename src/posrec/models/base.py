@@ -112,6 +112,16 @@ class SessionModel(Model):
         """Called before training with the attributes that the setting `attributes` names."""
         raise NotImplementedError
 
+    def attribute_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What a run keeps so that items that come later have vectors, if the model can give
+        them any; `with_items` of such a model reads these vectors."""
+        return None
+
+    def click_vectors(self, items: Tensor) -> Tensor | None:
+        """The vectors that the model reads of clicks, [B, L] items -> [B, L, d], if it reads its
+        item table for nothing else; `SessionBatch.vectors` then takes their place."""
+        return None
+
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """The vectors of the sessions, [B, d]."""
         return self.vectors(batch)[0]

@@ -12,14 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from posrec.encodings.schemes import look_up
-from posrec.nn.items.item_table import is_item
 from posrec.nn.packing import Packing, constants
 
 
 class Clicks:
     """What both layouts have."""
 
-    items: Tensor  # of every click, as the batch has them
+    items: Tensor  # of every click, 0 for unknown items
     times: Tensor  # of every click: clicks on its item so far, with this one
     first_time: Tensor  # of every click: the position of the first click on its item
     length: Tensor  # [Q, 1] of the session up to a click that is asked for
@@ -89,13 +88,12 @@ class PackedClicks(Clicks):
     """Clicks are rows of a packing, one session after the other, so the click at distance k before
     row t is row t - k."""
 
-    def __init__(self, items: Tensor, packing: Packing, known: int) -> None:
-        """`items` [T] of the rows; 1..known are known."""
+    def __init__(self, items: Tensor, packing: Packing) -> None:
+        """`items` [T] of the rows."""
         rows = packing.slot_of_row.shape[0]
         width = packing.longest
         self.packing = packing
         self.items = items
-        self.numbers = torch.where(is_item(items, known), items, 0)
         position = packing.slot_of_row % width
         if packing.used is not None:
             # A row without a slot sees itself alone.
@@ -113,7 +111,7 @@ class PackedClicks(Clicks):
         # Not clamp, of which torch's compiler makes an index that it can't use.
         self.seen_rows = torch.where(before >= 0, before, 0)  # [T, W]
         is_seen = self.distance < self.length
-        same = (self.numbers[self.seen_rows] == self.numbers[:, None]) & is_seen
+        same = (items[self.seen_rows] == items[:, None]) & is_seen
         self.times = same.sum(1)
         self.is_return = self.times[:, None] > 1
         self.first_time = position - torch.where(same, self.distance, 0).amax(1)
@@ -124,7 +122,7 @@ class PackedClicks(Clicks):
         none = torch.full((rows + 1,), width, dtype=torch.long, device=items.device)
         next_time = none.scatter(0, earlier, back)[:-1]  # [T] its distance
         is_latest = is_seen & (next_time[self.seen_rows] > self.distance)
-        self.latest = torch.where(is_latest, self.numbers[self.seen_rows], 0)
+        self.latest = torch.where(is_latest, items[self.seen_rows], 0)
 
     @property
     def longest(self) -> int:
@@ -159,8 +157,8 @@ class PackedClicks(Clicks):
         return x[self.seen_rows]
 
     def same_in_slots(self) -> Tensor:
-        numbers = self.to_slots(self.numbers)
-        return (numbers[:, :, None] == numbers[:, None]).float()
+        items = self.to_slots(self.items)
+        return (items[:, :, None] == items[:, None]).float()
 
     def to_slots(self, x: Tensor) -> Tensor:
         return self.packing.to_slots(x)
@@ -176,8 +174,8 @@ class PaddedClicks(Clicks):
     """Sessions [B, L]. An exported network takes most of its time for the number of operations, so
     these are few."""
 
-    def __init__(self, items: Tensor, lengths: Tensor, known: int) -> None:
-        """`items` [B, L], of which 1..known are known, `lengths` [B]."""
+    def __init__(self, items: Tensor, lengths: Tensor) -> None:
+        """`items` [B, L], `lengths` [B]."""
         self.items = items
         self.slot = torch.arange(items.shape[1], device=items.device)
         self.length = lengths[:, None]
@@ -186,15 +184,14 @@ class PaddedClicks(Clicks):
         own_slot = self.slot.expand_as(items)
         self.query_slot = torch.cat([own_slot, self.position], 1)
         self.query_item = functional.pad(self.slot, (0, 1))
-        numbers = torch.where(is_item(items, known), items, 0)
-        self.same = (numbers[:, :, None] == numbers[:, None]).float()  # [B, L, L]
+        self.same = (items[:, :, None] == items[:, None]).float()  # [B, L, L]
         same_so_far = self.same.tril()
         times = same_so_far.sum(2)
         self.times = times.long()
         self.first_time = same_so_far.argmax(2)
         self.is_return = times.gather(1, self.position) > 1
         # Padding has no number, as an unknown item has none.
-        self.latest = torch.where(times == self.same.sum(2), numbers, 0)
+        self.latest = torch.where(times == self.same.sum(2), items, 0)
         self.is_asked = self.distance[:, None] == 0  # [B, 1, L]
 
     @property

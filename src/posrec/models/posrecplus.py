@@ -5,7 +5,9 @@ Shapes: T clicks of B sessions, Q clicks at which vectors are asked for, W dista
 d dimensions, n items."""
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,12 @@ from posrec.models.session_reader import MOST_CLICKS, SessionReader, Terms
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.attribute_vectors import AttributeTable, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
-from posrec.nn.items.item_table import ItemTable, look_up_and_table, padded_rows
+from posrec.nn.items.item_table import (
+    ItemTable,
+    is_item,
+    look_up_and_table,
+    padded_rows,
+)
 from posrec.nn.items.own_items import LOG_OF_NO_CHANCE, REPEAT, OwnItems
 from posrec.nn.items.trends import COLUMNS, Trends
 from posrec.nn.layers.transformer import Dropout
@@ -212,11 +219,7 @@ class PosRecPlus(SessionModel):
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         if self.attributes is not None and self.attributes.is_described:
-            clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
-            clicked[items[offsets[0] : offsets[-1]].long().cpu() - 1] = True
-            with torch.no_grad():
-                # An item without clicks is what its attributes say.
-                self.embedding.weight[~clicked] = 0
+            self.attributes.count(items[offsets[0] : offsets[-1]])
         self.co_clicks.count(items, offsets, self.items)
         if self.trends is not None:
             self.trends.count(items, offsets)
@@ -242,6 +245,7 @@ class PosRecPlus(SessionModel):
             table.copy_(self.co_clicks.unsmoothed(table))
             if self.attributes is not None and self.attributes.is_described:
                 self.attributes.fit(table)
+                self.attributes.keep(weights, "attributes.")
                 table.sub_(self.attributes())
 
     def smoothed(self, dropout: bool = False) -> Tensor:
@@ -250,12 +254,39 @@ class PosRecPlus(SessionModel):
         if self.attributes is None or not self.attributes.is_described:
             return self.co_clicks.smoothed(table)
         of_attributes = self.attributes()
-        smoothed = self.co_clicks.smoothed(table + of_attributes)
+        # An item without clicks is what its attributes say.
+        of_ids = torch.where(self.attributes.clicked[:, None], table, 0)
+        smoothed = self.co_clicks.smoothed(of_ids + of_attributes)
         if not dropout or self.config.id_dropout == 0:
             return smoothed
         drawn = torch.rand(len(table), device=table.device) < self.config.id_dropout
         dropped = drawn & self.attributes.described
         return torch.where(dropped[:, None], of_attributes, smoothed)
+
+    def attribute_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        if self.attributes is None or not self.attributes.is_described:
+            return None
+        return self.attributes.parts()
+
+    def with_items(self, vectors: Tensor) -> "PosRecPlus":
+        """A copy of a model that was opened, which knows more items: those of these vectors X
+        [m, d], without clicks."""
+        items = self.items + len(vectors)
+        rows = padded_rows(items)
+        table = self.embedding.weight.new_zeros(rows, self.config.d)
+        table[: self.items] = self.embedding.vectors().detach()
+        table[self.items : items] = vectors
+        extended = deepcopy(self)
+        extended.items = items
+        extended.embedding.items = items
+        extended.embedding.weight = nn.Parameter(table)
+        if self.trends is not None and extended.trends is not None:
+            extended.trends.now = table.new_zeros(rows)
+            extended.trends.now[: self.items] = self.trends.now[: self.items]
+        return extended
+
+    def click_vectors(self, items: Tensor) -> Tensor:
+        return look_up_and_table(self.smoothed(), items, self.items)[0]
 
     def item_vectors(self) -> Tensor:
         return self.with_trend(self.scored(self.smoothed()))[: self.items]
@@ -298,8 +329,11 @@ class PosRecPlus(SessionModel):
         """As `batch_vectors`, with X as it is: scaling every row takes longer than reading a few
         sessions."""
         clicks = self.clicks_of(batch)
-        smoothed = self.smoothed(self.training)
-        x, table = look_up_and_table(smoothed, clicks.items, self.items)
+        table = self.smoothed(self.training)
+        if batch.vectors is None:
+            x, table = look_up_and_table(table, clicks.items, self.items)
+        else:
+            x = batch.vectors
         hidden, terms = self.reader(self.item_dropout(x), clicks)
         h = sum_of(terms)
         sessions = self.scaled(h, h)
@@ -311,14 +345,13 @@ class PosRecPlus(SessionModel):
         return BatchVectors(sessions, table, self.repeat(clicks, *dropped))
 
     def clicks_of(self, batch: SessionBatch) -> Clicks:
+        items = batch.items
+        if batch.vectors is None:
+            items = torch.where(is_item(items, self.items), items, 0)
         if not batch.every_click:
-            return PaddedClicks(batch.items, batch.lengths, self.items)
+            return PaddedClicks(items, batch.lengths)
         packing = batch.packing or pack(batch.mask, batch.capacity)
-        return PackedClicks(packing.to_rows(batch.items), packing, self.items)
-
-    def input_vectors(self, clicks: Clicks) -> Tensor:
-        """x of every click."""
-        return look_up_and_table(self.smoothed(), clicks.items, self.items)[0]
+        return PackedClicks(packing.to_rows(items), packing)
 
     def with_trend(self, vectors: Tensor, when: Tensor | None = None) -> Tensor:
         """The vectors of all items with the columns of the trend."""
@@ -329,7 +362,7 @@ class PosRecPlus(SessionModel):
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         clicks = self.clicks_of(batch)
-        _, terms = self.reader(self.input_vectors(clicks), clicks)
+        _, terms = self.reader(self.click_vectors(clicks.items), clicks)
         h = sum_of(terms)
         scaled = [self.scaled(term, h) for term in terms]
         parts = dict(zip(INTENTIONS, scaled, strict=True))
@@ -345,7 +378,7 @@ class PosRecPlus(SessionModel):
         """The attention of both intentions in the last Transformer layer, and r of the repeat part,
         at the latest click on each item; [B, L] each."""
         clicks = self.clicks_of(batch)
-        attention = self.reader.attention(self.input_vectors(clicks), clicks)
+        attention = self.reader.attention(self.click_vectors(clicks.items), clicks)
         own_items = self.sessions_and_own_items(batch)[1]
         if own_items is not None:
             attention[REPEAT] = own_items.repeat_shares

@@ -106,9 +106,9 @@ class CausalLayer(TransformerLayer):
         near_keys = keys[:, :longest].transpose(1, 2) / math.sqrt(self.d_head)
         by_heads = queries.view(*queries.shape[:2], self.heads, self.d_head)
         near = by_head(by_heads, near_keys)  # [T, 2, heads, W]
-        numbers = clicks.numbers
-        asking = torch.stack([numbers, numbers[clicks.first_row]], 1)
-        same = (clicks.seen(numbers)[:, None] == asking[:, :, None]).to(near.dtype)
+        items = clicks.items
+        asking = torch.stack([items, items[clicks.first_row]], 1)
+        same = (clicks.seen(items)[:, None] == asking[:, :, None]).to(near.dtype)
         near = near + same[:, :, None] * self.same_item[:, None]
         if read.bias is not None:
             near = near + read.bias[:, :longest]

@@ -35,6 +35,9 @@ class SessionBatch:
     every_click: bool = False
     # An upper bound on the clicks of a session, if L is not known (ONNX export).
     longest: int | None = None
+    # [B, L, d] what a model's `click_vectors` gives, in whose place it reads these; all items are
+    # known then.
+    vectors: Tensor | None = None
 
     @classmethod
     def of(

@@ -6,6 +6,7 @@ item gets the most clicked items, and the result says so.
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -16,9 +17,10 @@ import numpy as np
 
 from posrec.device import choose_device, usable_cores
 from posrec.errors import InputError, RunFailed
+from posrec.progress import Progress, default_progress
 from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
 from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
-from posrec.recommend.rank.best_items import Floats, Search
+from posrec.recommend.rank.best_items import Floats, Search, TableSearch
 from posrec.recommend.rank.encoder import Encoder, OnnxModel
 from posrec.recommend.rank.ranker import Ranker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from posrec.models.base import Model
     from posrec.models.own_code import OwnCode
     from posrec.models.registry import ModelSpec
+    from posrec.runs.new_items import NewItems
 
 
 def require_finite(scores: Iterable[float]) -> None:
@@ -79,6 +82,7 @@ class Recommender:
         self.run = run
         self.device_name = device
         self.vocabulary = run.vocabulary
+        self.added: NewItems | None = None  # the latest items of `vocabulary`
         # The model knows items 1..items; the vocabulary may hold more.
         self.items: int = run.config["items"]
         self.catalogue = Catalogue(run.vocabulary, self.items)
@@ -143,7 +147,6 @@ class Recommender:
 
         Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
-        from posrec.progress import default_progress
         from posrec.recommend.export.writing import add_export
         from posrec.runs.run import saving
 
@@ -151,6 +154,67 @@ class Recommender:
             if export:
                 add_export(saved, default_progress())
         self.run = replace(saved, path=Path(folder))
+
+    def with_items(self, items: Any, progress: Progress | None = None) -> "Recommender":
+        """A recommender that also knows items which the training did not see.
+
+        A row whose id the run does not know becomes an item, with the vector that its attributes
+        give it; it can be clicked, recommended, explained and filtered. The columns of the rows
+        replace the run's columns of the same names. A run trained without attributes gains the
+        columns alone, and a message says so.
+
+        Args:
+            items: A file or a table with a row per item, as for `posrec prepare --items`.
+            progress: Receives messages; by default they are printed to standard error.
+
+        Returns:
+            A new recommender; this one does not change.
+
+        Example: `rec.with_items("items-of-today.csv").recommend(["listed-an-hour-ago"])`
+        """
+        from posrec.data.items import read_items
+        from posrec.runs.new_items import find_new_items
+
+        progress = progress or default_progress()
+        ids = self.vocabulary.ids[: self.items]
+        rows = read_items(items).by_known_id(ids, progress)
+        found = find_new_items(self.run, rows)
+        if found.note:
+            progress.message(found.note)
+        return self.with_found(self.run, found)
+
+    def with_found(self, run: Run, found: "NewItems") -> "Recommender":
+        """As `with_items`, for items that were found for `run`. This recommender is one of the run
+        or of the run with other items, which are left out."""
+        if found.has_items_of(self.added):
+            changed = copy(self)
+            changed.catalogue = self.catalogue.with_columns(found.vocabulary.columns)
+            return changed
+        known: int = run.config["items"]
+        ranker = self.ranker
+        search = None
+        if isinstance(ranker.search, TableSearch):
+            width = ranker.search.table.shape[1]
+            rows = found.search_rows(run, width)
+            search = ranker.search.with_items(known, rows)
+        scorer = None
+        similarity = None
+        if isinstance(ranker.encoder, OnnxModel) and self.similarity is not None:
+            vectors = self.similarity.vectors[:known]
+            if found.ids:
+                vectors = np.concatenate([vectors, found.vectors])
+            similarity = Similarity(lambda: vectors)
+            scorer = ranker.encoder.with_table(vectors)
+        extended = Recommender(
+            found.added_to(run),
+            self.device_name,
+            scorer,
+            search,
+            similarity,
+            ranker.cores,
+        )
+        extended.added = found
+        return extended
 
     def id_and_title(self, number: int) -> tuple[str, str | None]:
         return self.vocabulary.ids[number - 1], self.catalogue.title(number)
@@ -380,8 +444,11 @@ def open_recommender(
     code: "OwnCode | None" = None,
     use_export: bool = True,
     cores: int = 1,
+    items: Path | None = None,
 ) -> Recommender:
-    """As `Recommender.load`, for commands and the server; `cores` may be used."""
+    """As `Recommender.load`, for commands and the server; `cores` may be used. `items` is a file
+    for `Recommender.with_items`."""
     from posrec.recommend.export.opening import open_parts
 
-    return Recommender(*open_parts(folder, device, code, use_export, cores))
+    recommender = Recommender(*open_parts(folder, device, code, use_export, cores))
+    return recommender if items is None else recommender.with_items(items)

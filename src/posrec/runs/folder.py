@@ -16,6 +16,7 @@ import numpy.typing as npt
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE, Vocabulary
 from posrec.errors import InputError
 from posrec.io import (
+    ATTRIBUTES,
     CHECKSUMS,
     CONTINUATION,
     RUN,
@@ -26,6 +27,7 @@ from posrec.io import (
 )
 from posrec.io.folders import read_checksums
 from posrec.io.unfinished import locked
+from posrec.runs.attributes import Attributes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +46,7 @@ FILES = (
     METRICS,
     RANKS,
     CONTINUATION,
+    ATTRIBUTES,
     "log.jsonl",
     "selection.json",
 )
@@ -71,6 +74,8 @@ class Run:
         sha256: the SHA-256 of every file that was read, by its name.
         continuation: the tensors and the note of continuation.safetensors, for a training that
             starts from the run; None for a counting model.
+        attributes: what gives items that come later their vectors, if the run was trained with
+            attributes.
     """
 
     path: Path
@@ -81,6 +86,7 @@ class Run:
     metrics: dict[str, Any] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     continuation: "tuple[dict[str, Tensor], dict[str, Any]] | None" = None
+    attributes: Attributes | None = None
 
     @cached_property
     def model(self) -> "Model":
@@ -175,8 +181,16 @@ def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
         "config": config,
         "popularity": read_popularity(reader, items),
         "metrics": reader.json(METRICS) if reader.has(METRICS) else None,
+        "attributes": read_attributes(reader, config),
         "sha256": reader.sha256,
     }
+
+
+def read_attributes(reader: FolderReader, config: dict[str, Any]) -> Attributes | None:
+    if not reader.has(ATTRIBUTES):
+        return None
+    path = reader.folder / ATTRIBUTES
+    return Attributes.parse(reader.read(ATTRIBUTES), path, config.get("d"))
 
 
 def check_fields(path: Path, config: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
 from posrec.io import (
+    ATTRIBUTES,
     CONTINUATION,
     RUN,
     WEIGHTS,
@@ -221,6 +222,10 @@ def saving(run: Run, folder: Path, overwrite: bool) -> Iterator[Run]:
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})
         if run.continuation is not None:
             save_tensors(unfinished / CONTINUATION, *run.continuation)
+        if run.attributes is not None:
+            arrays, about = run.attributes.parts
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            save_tensors(unfinished / ATTRIBUTES, tensors, about)
         write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
         yield replace(run, path=unfinished)
         write_checksums(unfinished, (*FILES, *EXPORT))

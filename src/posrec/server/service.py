@@ -106,7 +106,7 @@ class Service:
             *(reloader.watch() for reloader in self.reloaders),
             self.files.allow.watch(self.apply_rules),
             self.files.deny.watch(self.apply_rules),
-            self.files.items.watch(partial(self.apply, self.files.apply_items)),
+            self.files.items.watch(partial(self.apply, self.files.with_items)),
             self.tidy_up(),
             self.try_store(),
         ]
@@ -135,7 +135,7 @@ class Service:
         log_seldom("the session store failed", reason=reason)
 
     def apply_rules(self) -> None:
-        self.apply(self.files.apply_rules)
+        self.apply(self.files.with_rules)
         allow = self.files.allow.content
         deny = self.files.deny.content
         log_event(
@@ -144,11 +144,11 @@ class Service:
             denied=None if deny is None else deny.number,
         )
 
-    def apply(self, change: Callable[[Recommender], None]) -> None:
+    def apply(self, change: Callable[[LoadedRun], LoadedRun]) -> None:
         with self.files.lock:
             for reloader in self.reloaders:
                 if reloader.current is not None:
-                    change(reloader.current.recommender)
+                    reloader.current = change(reloader.current)
 
     async def tidy_up(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.device import threads_for
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
-from posrec.io import STATE, WEIGHTS, save_tensors
+from posrec.io import ATTRIBUTES, STATE, WEIGHTS, save_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress
 from posrec.training.adam import make_optimizer, set_learning_rate
@@ -298,6 +298,8 @@ class Training:
         if not self.context.writes:
             return
         save_tensors(self.context.run / WEIGHTS, self.model.saved_weights(), {})
+        if (parts := self.model.attribute_parts()) is not None:
+            save_tensors(self.context.run / ATTRIBUTES, *parts)
         continuation = Continuation.of_training(
             self.model, self.optimizer, self.trained_until
         )

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from posrec.data.items import columns_for
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue
@@ -66,7 +67,9 @@ def test_stock_and_prices_change_while_they_are_served(
         assert columns == ["title", "price", "stock", "brand"]
         assert titled(server, "tent%2012")[0] == "i12"
         (line,) = server.logged("items read")
-        assert (line["known"], line["unknown"], line["file"]) == (30, 1, str(path))
+        counts = (line["known"], line["new"], line["left_out"])
+        assert (*counts, line["file"]) == (30, 0, 1, str(path))
+        assert "trained without attributes" in line["reason"]
         write_items(path, {4, 5}, "Yurt")
         until(lambda: in_stock(server) == {4, 5})
         pinned = server.recommend("i3", k=1, pin=["i7"], fields=["price", "stock"])
@@ -107,7 +110,7 @@ def test_a_file_of_other_ids_changes_nothing_and_is_logged(
     path.write_text("sku,stock\nx1,1\n")
     with in_process(trained, items_file=str(path)) as server:
         (line,) = server.logged("items read")
-        assert (line["level"], line["known"], line["unknown"]) == ("warning", 0, 1)
+        assert (line["level"], line["known"], line["left_out"]) == ("warning", 0, 1)
         assert server.recommend("i3").status == 200
         assert server.get("/v1/run").json()["columns"] == []
 
@@ -151,10 +154,9 @@ def test_what_prepare_reads_is_read(
         rows.write_ndjson(path)
     else:
         path.write_bytes(gzip.compress(rows.write_csv().encode()))
-    columns, about = read_columns(path, None).columns(catalogue)
+    columns = columns_in(path)
     stock = "2" if ending == "csv.gz" else 2
     assert columns == {"stock": [None, stock]}
-    assert about == {"known": 1, "unknown": 1, "columns": ["stock"]}
     attributes = catalogue.with_columns(columns).attributes
     assert attributes.matching({"stock": [2]}).tolist() == [False, True]
     # An item without a row has no value any more.
@@ -162,12 +164,18 @@ def test_what_prepare_reads_is_read(
     assert attributes["colour"] is catalogue.attributes["colour"]
 
 
-def test_dates_are_texts_as_in_a_run(catalogue: Catalogue, tmp_path: Path) -> None:
+def columns_in(path: Path) -> dict[str, list[Any]]:
+    """For a run that knows the items a and b."""
+    rows = read_columns(path, None).rows(["a", "b"])
+    return columns_for(["a", "b"], rows)
+
+
+def test_dates_are_texts_as_in_a_run(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     day = date(2026, 5, 1)
     rows = {"id": ["a", "b"], "day": [day, None], "days": [[day, None], [day]]}
     pl.DataFrame(rows).write_parquet(path)
-    columns, _ = read_columns(path, None).columns(catalogue)
+    columns = columns_in(path)
     text = "2026-05-01"
     assert columns == {"day": [text, None], "days": [[text, None], [text]]}
 

@@ -7,7 +7,7 @@ The attributes are a sparse matrix B [items, values] and, if the user gives vect
     a_i = sum over values v of B_iv T_v + (V M)_i
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,16 @@ class AttributeTable(NamedTuple):
     weights: Tensor  # [E] float
     number: int  # of values
     vectors: Tensor | None = None  # [items, k], zeros where an item has none
+    # What gives other items their entries, as JSON (data/attribute_reader.py).
+    reader: Any = None
 
 
 class AttributeVectors(nn.Module):
-    """T, M and a_i. It has weights after `describe`, but none in a run: they are part of the saved
-    item vectors."""
+    """T, M and a_i. It has weights after `describe`. A run keeps them apart from the model's, for
+    items that come later; the saved item vectors contain a_i."""
 
     described: Tensor
+    clicked: Tensor
     vectors: Tensor | None
 
     def __init__(self, rows: int, d: int) -> None:
@@ -46,6 +49,7 @@ class AttributeVectors(nn.Module):
 
     def describe(self, attributes: AttributeTable) -> None:
         """Create the weights for these attributes."""
+        self.reader = attributes.reader
         self.of_values = random_table(attributes.number, self.d)
         shape = (self.rows, attributes.number)
         self.matrix.fill(attributes.rows, attributes.values, attributes.weights, shape)
@@ -58,8 +62,19 @@ class AttributeVectors(nn.Module):
             described |= vectors.any(1)
             self.map = random_table(vectors.shape[1], self.d)
         self.register_buffer("vectors", vectors, persistent=False)
-        # [rows] whether an item has attributes
+        # [rows] whether an item has attributes, and clicks
         self.register_buffer("described", described, persistent=False)
+        clicked = torch.ones(self.rows, dtype=torch.bool)
+        self.register_buffer("clicked", clicked, persistent=False)
+
+    def count(self, items: Tensor) -> None:
+        """Clicks on items 1..rows of the training."""
+        clicks = torch.bincount(items.long() - 1, minlength=self.rows)
+        self.clicked = (clicks > 0).to(self.clicked.device)
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The weights, and what they need to be read."""
+        return dict(self.named_parameters()), {"columns": self.reader}
 
     def fit(self, table: Tensor) -> None:
         """Set the weights so that a_i is near the vectors in `table [rows, d]` of the items that
@@ -73,6 +88,12 @@ class AttributeVectors(nn.Module):
         self.of_values.copy_(sums / (weights * total).clamp(min=tiny))
         if self.vectors is not None:
             self.map.zero_()
+
+    def keep(self, weights: dict[str, Tensor], prefix: str) -> None:
+        """Set the weights that are given under their names with the prefix; NaN is none."""
+        for name, parameter in self.named_parameters():
+            if (given := weights.get(f"{prefix}{name}")) is not None:
+                parameter.copy_(torch.where(given.isnan(), parameter, given))
 
     def forward(self) -> Tensor:
         """a, [rows, d]."""

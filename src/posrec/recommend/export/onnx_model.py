@@ -4,6 +4,7 @@ docs/files.md describes the file.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +17,12 @@ from posrec.errors import InputError, RunFailed, first_line, imported, warnings_
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
+from posrec.nn.items.item_table import is_item
 from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.encoder import (
     LARGEST_ONNX_FILE,
     OWN_OUTPUTS,
+    READ_VECTORS,
     OnnxModel,
     import_runtime,
 )
@@ -31,22 +34,33 @@ DEFAULT_K = 20  # of the input `k`
 
 
 class Exported(nn.Module):
-    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], fields of OwnItems."""
+    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], fields of OwnItems; for a
+    model with `click_vectors` also these and the known items, at which `with_outputs` cuts."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
         own_outputs = OWN_OUTPUTS if model.has_own_items else ()
         self.outputs = ["session_vectors", "scores", *own_outputs]
+        self.inner = []
+        if model.click_vectors(torch.ones(1, 1, dtype=torch.int64)) is not None:
+            self.inner = list(READ_VECTORS)
 
     def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        batch = SessionBatch(items, lengths, longest=self.model.config.max_length)
+        read: tuple[Tensor, ...] = ()
+        if self.inner:
+            items = torch.where(is_item(items, self.model.items), items, 0)
+            read = (items, self.model.click_vectors(items))
+        longest = self.model.config.max_length
+        batch = SessionBatch(items, lengths, longest=longest)
+        if read:
+            batch = replace(batch, vectors=read[1])
         vectors, own_items = self.model.sessions_and_own_items(batch)
         products = functional.linear(vectors, self.model.item_vectors())
         if own_items is None:
-            return vectors, products
+            return vectors, products, *read
         scores = own_items.log_chances_of_all(products)
-        return vectors, scores, *vars(own_items).values()
+        return vectors, scores, *vars(own_items).values(), *read
 
 
 def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
@@ -100,7 +114,9 @@ def as_onnx(model: Any, run: Run) -> bytes:
     example = next(random_batches(model.items, longest, [(3, 3)]))
     # The exporter's warnings are for developers of torch.
     with warnings_hidden("torch"), torch.no_grad():
-        proto = onnx.load_from_string(traced(Exported(model).eval(), example))
+        exported = Exported(model).eval()
+        proto = onnx.load_from_string(traced(exported, example))
+    hide_outputs(proto, exported.inner)
     add_top(proto, min(DEFAULT_K, model.items))
     about = {
         "posrec": __version__,
@@ -118,8 +134,10 @@ def traced(model: Exported, example: SessionBatch) -> bytes:
     """torch's export of one call takes a second. Its newer exporter takes fifteen, and unrolls
     recurrent layers for a fixed length."""
     file = BytesIO()
-    axes = {name: {0: "batch"} for name in ("items", "lengths", *model.outputs)}
-    axes["items"][1] = "length"
+    outputs = [*model.outputs, *model.inner]
+    axes = {name: {0: "batch"} for name in ("items", "lengths", *outputs)}
+    for name in ("items", *model.inner):
+        axes[name][1] = "length"
     # Folded constants would hold the item table a second time, transposed.
     torch.onnx.export(
         model,
@@ -130,20 +148,34 @@ def traced(model: Exported, example: SessionBatch) -> bytes:
         opset_version=18,
         do_constant_folding=False,
         input_names=["items", "lengths"],
-        output_names=model.outputs,
+        output_names=outputs,
     )
     return file.getvalue()
 
 
 def with_outputs(content: bytes, outputs: Sequence[str]) -> bytes:
-    """The content of an ONNX file, reduced to what these outputs need."""
+    """The content of an ONNX file, reduced to what these outputs need. It reads the vectors of
+    clicks in place of items where the model has them, so that items can be added to a run."""
     import onnx
     from onnx.utils import Extractor
 
     complete = onnx.load_from_string(content)
-    reduced = Extractor(complete).extract_model(["items", "lengths"], list(outputs))
+    names = {output for node in complete.graph.node for output in node.output}
+    inputs = ["items"]
+    if names.issuperset(READ_VECTORS):
+        inputs = list(READ_VECTORS)
+    reduced = Extractor(complete).extract_model([*inputs, "lengths"], list(outputs))
     reduced.metadata_props.extend(complete.metadata_props)
     return bytes(reduced.SerializeToString())
+
+
+def hide_outputs(proto: Any, names: Sequence[str]) -> None:
+    """They stay as names inside of the graph."""
+    shown = [output for output in proto.graph.output if output.name not in names]
+    hidden = [output for output in proto.graph.output if output.name in names]
+    del proto.graph.output[:]
+    proto.graph.output.extend(shown)
+    proto.graph.value_info.extend(hidden)
 
 
 def add_top(proto: Any, k: int) -> None:

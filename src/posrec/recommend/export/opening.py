@@ -115,11 +115,12 @@ def by_export(run: Run, reader: FolderReader, device: str, cores: int) -> Parts 
     similarity = None
     encoder: Encoder
     if reader.has(NETWORK) and find_spec("onnxruntime"):
-        encoder = onnx_model = OnnxModel(reader.read(NETWORK), threads=1)
         content = reader.read(ITEMS)
         table, similar, rounded = parse_item_vectors(
             content, run.path / ITEMS, run.config["items"]
         )
+        network = reader.read(NETWORK)
+        encoder = onnx_model = OnnxModel(network, threads=1, table=similar)
         similarity = Similarity(lambda: similar)
     elif has_index:
         from posrec.recommend.rank.torch_model import TorchEncoder, item_table

@@ -88,6 +88,10 @@ class TableSearch(Search):
 
     table: Floats  # [n, d]
 
+    def with_items(self, known: int, rows: Floats) -> "TableSearch":
+        """A search for the first `known` items and, after them, those of these rows [m, d]."""
+        raise NotImplementedError
+
     def products(self, sessions: Floats, columns: Columns) -> Floats:
         products: Floats = np.einsum("brd,bd->br", self.table[columns], sessions)
         return products

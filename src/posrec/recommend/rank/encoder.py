@@ -1,6 +1,7 @@
 """Sessions as arrays for a model, and their vectors from an ONNX file; without torch."""
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 LARGEST_ONNX_FILE = (1 << 31) - (1 << 20)  # bytes
 # The fields of OwnItems (nn/items/own_items.py), of models that have such a term.
 OWN_OUTPUTS = ("own_items", "own_raised", "own_repeat", "own_explore")
+
+# What the network of a run reads in place of items, for a model with `click_vectors`.
+READ_VECTORS = ("known_items", "click_vectors")
 
 # Session vectors [B, d], and the term for own items of a model that has one.
 Encoded = tuple[Floats, OwnItemArrays | None]
@@ -83,9 +87,16 @@ def open_session(content: bytes, threads: int | None) -> Any:
 
 class OnnxModel:
     """A model from an ONNX file, or its content: of `posrec export --onnx`, or a run's
-    network.onnx, which can't score every item."""
+    network.onnx, which can't score every item. If that reads vectors of clicks, they are rows of
+    `table` [n, d]."""
 
-    def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        file: str | Path | bytes,
+        threads: int | None = None,
+        table: Floats | None = None,
+    ) -> None:
+        self.table = table
         try:
             content = file if isinstance(file, bytes) else Path(file).read_bytes()
             self.session = open_session(content, threads)
@@ -94,6 +105,8 @@ class OnnxModel:
             self.stride = int(about["stride"])
             outputs = {output.name for output in self.session.get_outputs()}
             self.has_own_items = outputs.issuperset(OWN_OUTPUTS)
+            names = {input.name for input in self.session.get_inputs()}
+            self.reads_vectors = names.issuperset(READ_VECTORS)
         except InputError:
             raise
         except Exception as error:  # the runtime's errors have no common class
@@ -107,9 +120,23 @@ class OnnxModel:
         outputs = ["session_vectors"]
         if self.has_own_items:
             outputs += OWN_OUTPUTS
-        inputs = {"items": items, "lengths": lengths}
+        inputs = {**self.inputs(items), "lengths": lengths}
         vectors, *own_items = self.session.run(outputs, inputs)
         return vectors, OwnItemArrays(*own_items) if own_items else None
+
+    def inputs(self, items: Columns) -> dict[str, Any]:
+        if not self.reads_vectors:
+            return {"items": items}
+        assert self.table is not None
+        # Padding has the vector of any item; nothing reads it.
+        rows = np.maximum(items - 1, 0)
+        return dict(zip(READ_VECTORS, (items, self.table[rows]), strict=True))
+
+    def with_table(self, table: Floats) -> "OnnxModel":
+        """The same network with another table."""
+        model = copy(self)
+        model.table = table
+        return model
 
     def scores(self, batch: "SessionBatch") -> "Tensor":
         """[B, n]"""

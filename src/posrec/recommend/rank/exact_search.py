@@ -235,9 +235,14 @@ class ExactSearch(TableSearch):
         self.with_log_sums = with_log_sums
         self.in_full = 0  # sessions that had to be scored in full
         content = rounded_items(table, with_log_sums) if rounded is None else rounded
+        self.cores = cores
         # Several cores read a large catalogue faster; a small one takes less than a millisecond.
         threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
         self.rounded = None if content is None else RoundedItems(content, threads)
+
+    def with_items(self, known: int, rows: Floats) -> "ExactSearch":
+        table = np.concatenate([self.table[:known], rows])
+        return ExactSearch(table, self.with_log_sums, cores=self.cores)
 
     def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
         most = max(counts) + MORE_BLOCKS

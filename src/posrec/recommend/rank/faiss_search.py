@@ -88,6 +88,17 @@ class FaissSearch(TableSearch):
         self.with_log_sums = with_log_sums
         self.recall = 0.0  # not measured yet
 
+    def with_items(self, known: int, rows: Floats) -> "FaissSearch":
+        faiss = import_faiss()
+        index = faiss.clone_index(self.index)
+        if index.ntotal > known:
+            index.remove_ids(faiss.IDSelectorRange(known, index.ntotal))
+        index.add(rows)
+        table = np.concatenate([self.table[:known], rows])
+        search = FaissSearch(table, index, self.with_log_sums)
+        search.recall = self.recall  # of the items that it was measured for
+        return search
+
     def search(self, sessions: Floats, counts: Sequence[int], masks: Masks) -> Found:
         shares = [
             np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None

@@ -1,11 +1,10 @@
-"""Columns of the items, such as stock and price, from a file that the shop replaces during the day
-(`--items FILE`). They replace the run's columns of the same names; its other columns stay.
+"""The items file that the shop replaces during the day (`--items FILE`): columns such as stock and
+price, and items that the run does not know yet. The run's other columns stay.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from posrec.errors import InputError
 from posrec.io import open_regular
@@ -26,38 +25,16 @@ class ItemColumns:
     file: "ItemFile"
     ends_with_line: bool
 
-    def rows(self, catalogue: Catalogue) -> "tuple[pl.DataFrame, int]":
-        """The first row of each id, and how many of the ids the run knows."""
-        import polars as pl
-
-        ids = pl.Series(catalogue.vocabulary.ids[: catalogue.items], dtype=pl.String)
-        rows = self.file.by_id(ids, SilentProgress())
-        return rows, int(rows["id"].is_in(ids.implode()).sum())
+    def rows(self, ids: list[str]) -> "pl.DataFrame":
+        """The first row of each id, for a run that knows these."""
+        return self.file.by_known_id(ids, SilentProgress())
 
     def count_known(self, catalogue: Catalogue) -> int:
-        return self.rows(catalogue)[1]
+        import polars as pl
 
-    def columns(
-        self, catalogue: Catalogue
-    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-        """Also what the log says about them."""
-        from posrec.data.items import columns_for
-
-        rows, known = self.rows(catalogue)
         ids = catalogue.vocabulary.ids[: catalogue.items]
-        columns = {
-            name: as_in_json(values) for name, values in columns_for(ids, rows).items()
-        }
-        unknown = len(rows) - known
-        return columns, {"known": known, "unknown": unknown, "columns": list(columns)}
-
-
-def as_in_json(values: list[Any]) -> list[Any]:
-    """Dates and similar values as texts, as they are in the vocabulary of a run."""
-    first = next((value for value in values if value is not None), None)
-    if isinstance(first, str | int | float | None):
-        return values
-    return [json.loads(json.dumps(value, default=str)) for value in values]
+        known = pl.Series(ids, dtype=pl.String).implode()
+        return int(self.rows(ids)["id"].is_in(known).sum())
 
 
 def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:

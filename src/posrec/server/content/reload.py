@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.recommender import Recommender, open_recommender
 from posrec.recommend.session import ListedIds
 from posrec.recommend.try_out import missing_export, try_out
+from posrec.runs.folder import Run
+from posrec.runs.new_items import find_new_items
 from posrec.server.content.item_columns import ItemColumns, read_columns
 from posrec.server.content.item_search import ItemSearch
 from posrec.server.json_log import log_error, log_event
@@ -42,10 +44,38 @@ Stamp = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    recommender: Recommender
-    item_search: ItemSearch
-    fingerprint: str
+    run: Run  # as it is on disk
+    recommender: Recommender  # with the items of the shop's file
     metrics: RunMetrics
+
+    @property
+    def fingerprint(self) -> str:
+        return self.run.fingerprint
+
+    @cached_property
+    def item_search(self) -> ItemSearch:
+        return ItemSearch(self.recommender)
+
+    def with_items(self, items: ItemColumns) -> tuple["LoadedRun", dict[str, Any]]:
+        """With the items of a file, in place of those of an earlier one; and what the log says."""
+        known = self.run.vocabulary.ids[: self.run.config["items"]]
+        rows = items.rows(known)
+        found = find_new_items(self.run, rows)
+        about = {
+            "known": len(rows) - len(found.ids) - found.left_out,
+            "new": len(found.ids),
+            "left_out": found.left_out,
+            "columns": [name for name in rows.columns if name != "id"],
+        }
+        if found.note:
+            about["reason"] = found.note
+        # Ids of another kind would leave every item without a value.
+        if not about["known"]:
+            return self, about
+        recommender = self.recommender.with_found(self.run, found)
+        if recommender.items > len(known):
+            try_out(recommender)
+        return replace(self, recommender=recommender), about
 
 
 class WatchedFile:
@@ -113,24 +143,23 @@ class ShopFiles:
         for file in (self.allow, self.deny, self.items):
             file.read()
 
-    def apply_rules(self, recommender: Recommender) -> None:
-        catalogue = recommender.catalogue
+    def with_rules(self, loaded: LoadedRun) -> LoadedRun:
+        catalogue = loaded.recommender.catalogue
         allow = known_ids(self.allow, catalogue)
         deny = known_ids(self.deny, catalogue)
-        recommender.catalogue = catalogue.with_rules(allow, deny)
+        loaded.recommender.catalogue = catalogue.with_rules(allow, deny)
+        return loaded
 
-    def apply_items(self, recommender: Recommender) -> None:
-        catalogue = recommender.catalogue
-        self.items.catalogue = catalogue
+    def with_items(self, loaded: LoadedRun) -> LoadedRun:
         if self.items.content is not None:
-            columns, about = self.items.content.columns(catalogue)
-            level = logging.INFO if about["known"] else logging.WARNING
+            loaded, about = loaded.with_items(self.items.content)
+            is_fine = about["known"] and not about["left_out"]
+            level = logging.INFO if is_fine else logging.WARNING
             log_event("items read", level, file=str(self.items.path), **about)
-            # Ids of another kind would leave every item without a value.
-            if about["known"]:
-                catalogue = catalogue.with_columns(columns)
+        catalogue = loaded.recommender.catalogue
+        self.items.catalogue = catalogue
         catalogue.attributes.prepare()  # before a request needs it
-        recommender.catalogue = catalogue
+        return self.with_rules(loaded)
 
 
 def read_ids(path: Path, before: ListedIds | None) -> ListedIds:
@@ -181,9 +210,7 @@ class RunReloader:
             self.run, settings.device, settings.code, settings.onnx, cores
         )
         try_out(recommender)
-        search = ItemSearch(recommender)
-        fingerprint = recommender.run.fingerprint
-        return LoadedRun(recommender, search, fingerprint, self.run_metrics)
+        return LoadedRun(recommender.run, recommender, self.run_metrics)
 
     def replace_current(self) -> None:
         before = (self.stamp, self.problem)
@@ -192,9 +219,7 @@ class RunReloader:
         try:
             loaded = self.load()
             with self.files.lock:  # what changes from now on is applied to this run
-                self.files.apply_items(loaded.recommender)
-                self.files.apply_rules(loaded.recommender)
-                self.current = loaded
+                self.current = self.files.with_items(loaded)
         except Exception as error:  # a damaged file can raise almost anything
             self.problem = str(error) or type(error).__name__
             if (self.stamp, self.problem) != before:  # otherwise it is known

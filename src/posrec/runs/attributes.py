@@ -1,0 +1,85 @@
+"""attributes.safetensors: what gives an item a vector by its attributes, in a run that was trained
+with them. It is read without torch.
+
+Its tensors are T, the vectors of the values, and M, the map of the user's own vectors; with them an
+item has the vector a_i of nn/items/attribute_vectors.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.data.attribute_reader import AttributeReader, Floats
+from posrec.errors import InputError
+from posrec.io.files import parse_arrays
+
+AT_ONCE = 10_000  # items, whose attributes are in memory together
+
+
+@dataclass(frozen=True)
+class Attributes:
+    reader: AttributeReader
+    of_values: Floats  # [values, d] T
+    map: Floats  # [k, d] M
+
+    @property
+    def parts(self) -> tuple[dict[str, Floats], dict[str, Any]]:
+        """The arrays and the note of the file."""
+        arrays = {"of_values": self.of_values}
+        if self.reader.width:
+            arrays["map"] = self.map
+        return arrays, {"columns": self.reader.as_json()}
+
+    @classmethod
+    def parse(cls, content: bytes, path: Path, d: Any) -> Self:
+        """The content of the file `path`, for vectors of d numbers."""
+        arrays, about = parse_arrays(content, path)
+        try:
+            reader = AttributeReader.from_json(about["columns"])
+            of_values = arrays["of_values"]
+            map = arrays.get("map", np.zeros((0, of_values.shape[1]), np.float32))
+            if not isinstance(d, int):
+                raise ValueError(f"the run's d is {d!r}")
+            if of_values.shape != (reader.number, d) or map.shape != (reader.width, d):
+                raise ValueError("its tensors do not fit its columns")
+            if not (np.isfinite(of_values).all() and np.isfinite(map).all()):
+                raise ValueError("it holds numbers that are not finite")
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path} can't be read ({error}); copy or train the run again"
+            ) from None
+        return cls(reader, of_values, map)
+
+    def vectors(
+        self, columns: Mapping[str, Sequence[Any]], items: int
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """a [items, d] of items with these columns, and [items] whether they have a value or a
+        vector that is known."""
+        vectors = np.zeros((items, self.of_values.shape[1]), np.float32)
+        described = np.zeros(items, np.bool_)
+        for start in range(0, items, AT_ONCE):
+            chunk = slice(start, min(items, start + AT_ONCE))
+            part = {name: values[chunk] for name, values in columns.items()}
+            vectors[chunk], described[chunk] = self.part_of_vectors(
+                part, chunk.stop - start
+            )
+        return vectors, described
+
+    def part_of_vectors(
+        self, columns: Mapping[str, Sequence[Any]], items: int
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        from scipy.sparse import csr_array
+
+        entries = self.reader.read(columns, items)
+        shape = (items, self.reader.number)
+        matrix = csr_array((entries.weights, (entries.rows, entries.values)), shape)
+        vectors: Floats = matrix @ self.of_values
+        described = np.bincount(entries.rows, minlength=items) > 0
+        if entries.vectors is not None:
+            vectors = vectors + entries.vectors @ self.map
+            described |= entries.vectors.any(1)
+        return vectors, described

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import RunFailed
@@ -22,6 +24,8 @@ from posrec.io import WEIGHTS
 from posrec.io.executor import Cluster, ray_cluster
 from posrec.models.base import CountingModel, Model
 from posrec.nn.batch import SessionBatch
+from posrec.progress import SilentProgress
+from posrec.recommend.export.writing import add_export
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.encoder import Encoded
 from posrec.recommend.rank.faiss_search import IndexSettings
@@ -29,7 +33,7 @@ from posrec.recommend.rank.torch_model import AllScores, TorchEncoder, as_floats
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
-from tests.helpers import chain_shop, command, fitted, listed
+from tests.helpers import chain_shop, command, fitted, listed, write_lines, write_log
 
 # What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the
 # last counts twice.
@@ -220,3 +224,53 @@ def patiently_started(stack: ExitStack, tries: int = 3) -> Cluster:
             if "timed out during startup" not in str(error):
                 raise
     pytest.skip(f"Ray did not start within 30 seconds, {tries} times")
+
+
+QUICK_PLUS: dict[str, Any] = {
+    "d": 16,
+    "epochs": 8,
+    "batch_size": 16,
+    "learning_rate": 0.02,
+    "max_length": 10,
+    "protocol": "paper",
+    "item_dropout": 0.0,
+    "repeat_dropout": 0.0,
+}
+KINDS = ("tents", "mats", "stoves", "boots")
+
+
+@pytest.fixture(scope="session")
+def described_shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    """Twelve items of four kinds; a kind is always followed by the next. Items n0 to n3, one of
+    each kind, have no clicks."""
+    folder = tmp_path_factory.mktemp("described")
+    clicks = []
+    for session in range(240):
+        for step in range(4):
+            kind = (session * 7 + step) % 4
+            item = kind + 4 * ((session + step * step) % 3)
+            clicks.append((f"s{session}", f"i{item}", 60_000 * session + step))
+    rows = [f"i{item},{KINDS[item % 4]}" for item in range(12)]
+    rows += [f"n{number},{kind}" for number, kind in enumerate(KINDS)]
+    data = posrec.prepare(
+        write_log(folder / "clicks.csv", clicks),
+        "csv",
+        folder / "data",
+        items=write_lines(folder / "items.csv", ["id,category", *rows]),
+        all_items=True,
+        progress=SilentProgress(),
+    )
+    assert data.train_items == 12
+    assert data.recommendable_items == len(data.vocabulary) == 16
+    return data
+
+
+@pytest.fixture(scope="session")
+def described_run(
+    described_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    settings = {**QUICK_PLUS, "attributes": "category"}
+    run, _ = fitted(described_shop, "posrec-plus", out, settings)
+    add_export(run, SilentProgress())
+    return run.path

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from tests.fixtures import QUICK_PLUS
 from tests.helpers import command, fitted, refused, small_shop, write_lines, write_log
 from tests.training.runs import weights_of
 
@@ -17,79 +17,37 @@ from posrec.fitting.warm_start import WarmStart
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.registry import MODELS
 from posrec.nn.items.attribute_vectors import AttributeTable
-from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 
-QUICK: dict[str, Any] = {
-    "d": 16,
-    "epochs": 8,
-    "batch_size": 16,
-    "learning_rate": 0.02,
-    "max_length": 10,
-    "protocol": "paper",
-    "item_dropout": 0.0,
-    "repeat_dropout": 0.0,
-}
-KINDS = ("tents", "mats", "stoves", "boots")
-NEW = ["n0", "n1", "n2", "n3"]
 
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
-    """Twelve items of four kinds; a kind is always followed by the next. Items n0 to n3, one of
-    each kind, have no clicks."""
-    folder = tmp_path_factory.mktemp("attributes")
-    clicks = []
-    for session in range(240):
-        for step in range(4):
-            kind = (session * 7 + step) % 4
-            item = kind + 4 * ((session + step * step) % 3)
-            clicks.append((f"s{session}", f"i{item}", 60_000 * session + step))
-    rows = [f"i{item},{KINDS[item % 4]}" for item in range(12)]
-    rows += [f"{item},{kind}" for item, kind in zip(NEW, KINDS, strict=True)]
-    data = posrec.prepare(
-        write_log(folder / "clicks.csv", clicks),
-        "csv",
-        folder / "data",
-        items=write_lines(folder / "items.csv", ["id,category", *rows]),
-        all_items=True,
-        progress=SilentProgress(),
-    )
-    assert data.train_items == 12
-    assert data.recommendable_items == len(data.vocabulary) == 16
-    assert data.vocabulary.ids[12:] == NEW
-    return data
-
-
-@pytest.fixture(scope="module")
-def run(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    settings = {**QUICK, "attributes": "category"}
-    return fitted(shop, "posrec-plus", out, settings)[0].path
-
-
-def test_an_item_without_clicks_is_recommended_by_what_it_is(run: Path) -> None:
-    recommender = posrec.Recommender.load(run, device="cpu")
+def test_an_item_without_clicks_is_recommended_by_what_it_is(
+    described_run: Path,
+) -> None:
+    recommender = posrec.Recommender.load(described_run, device="cpu")
     assert recommender.items == 16
     for item in range(12):
-        best = recommender.recommend([f"i{item}"], k=1, allow=NEW)[0].item
+        best = recommender.recommend([f"i{item}"], k=1, allow=["n0", "n1", "n2", "n3"])[
+            0
+        ].item
         assert best == f"n{(item + 1) % 4}"  # of the kind that follows
     after_new = recommender.recommend(["n0"], k=3, exclude_seen=True)[0].item
     assert after_new in ("n1", "i1", "i5", "i9")
 
 
 def test_the_run_needs_nothing_new_to_be_served(
-    run: Path, shop: PreparedDataset
+    described_run: Path, described_shop: PreparedDataset
 ) -> None:
-    opened = load_run(run)
+    opened = load_run(described_run)
     assert opened.config["items"] == 16
     assert opened.popularity is not None
     assert opened.popularity[12:].tolist() == [0, 0, 0, 0]
-    assert not [name for name in weights_of(run) if name.startswith("attributes")]
+    assert not [
+        name for name in weights_of(described_run) if name.startswith("attributes")
+    ]
     vectors = opened.model.similarity_vectors()
     # The vector of an item without clicks is that of its kind.
     cosine = torch.nn.functional.cosine_similarity(vectors[13], vectors[:12], dim=1)
-    kinds = shop.vocabulary.columns["category"]
+    kinds = described_shop.vocabulary.columns["category"]
     assert {kinds[row] for row in cosine.topk(3).indices.tolist()} == {"mats"}
 
 
@@ -109,12 +67,16 @@ def test_dropped_items_have_their_attributes_alone_in_training() -> None:
     assert torch.equal(model.saved_weights()["embedding.weight"], vectors)
 
 
-def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> None:
-    opened = load_run(run)
-    network = build_network(MODELS["posrec-plus"], opened.model.config, shop)
+def test_a_warm_start_keeps_the_vectors(
+    described_run: Path, described_shop: PreparedDataset
+) -> None:
+    opened = load_run(described_run)
+    network = build_network(MODELS["posrec-plus"], opened.model.config, described_shop)
     assert isinstance(network, PosRecPlus)
-    network.count(shop.train.items, shop.train.offsets)
-    WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)
+    network.count(described_shop.train.items, described_shop.train.offsets)
+    WarmStart(opened, described_shop.vocabulary, network.items).set_weights(
+        network, described_shop.train
+    )
     before = opened.model.similarity_vectors()
     assert torch.allclose(network.similarity_vectors(), before, atol=1e-4)
     assert network.attributes is not None
@@ -123,20 +85,24 @@ def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> Non
 
 
 def test_without_attributes_only_clicked_items_are_known(
-    shop: PreparedDataset, tmp_path: Path
+    described_shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    run, _ = fitted(shop, "posrec-plus", tmp_path / "run", {**QUICK, "epochs": 1})
+    run, _ = fitted(
+        described_shop, "posrec-plus", tmp_path / "run", {**QUICK_PLUS, "epochs": 1}
+    )
     assert run.config["items"] == 12
     assert posrec.Recommender(run, "cpu").recommend(["n0"]).unknown == ("n0",)
 
 
 def test_a_column_that_is_not_there_is_refused(
-    shop: PreparedDataset, tmp_path: Path
+    described_shop: PreparedDataset, tmp_path: Path
 ) -> None:
     settings = {"attributes": "brand"}
     with pytest.raises(InputError, match=r"no column 'brand'.* category"):
-        fitted(shop, "posrec-plus", tmp_path / "run", settings)
-    plain = replace(shop, vocabulary=posrec.Vocabulary(shop.vocabulary.ids))
+        fitted(described_shop, "posrec-plus", tmp_path / "run", settings)
+    plain = replace(
+        described_shop, vocabulary=posrec.Vocabulary(described_shop.vocabulary.ids)
+    )
     with pytest.raises(InputError, match="the dataset has none"):
         fitted(plain, "posrec-plus", tmp_path / "run", settings)
 

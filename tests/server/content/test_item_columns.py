@@ -17,7 +17,7 @@ from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
 from posrec.server.content.item_columns import ItemColumns, read_columns
 from posrec.server.content.reload import WatchedFile
-from tests.helpers import command
+from tests.helpers import command, write_lines
 from tests.server.asgi import in_process
 from tests.server.asking import Asker
 from tests.server.server_process import serving, until
@@ -102,6 +102,39 @@ def test_what_was_read_stays_while_the_file_is_damaged_and_for_another_run(
         write_items(path, {6})
         until(lambda: in_stock(server) == {6})
         assert len(server.logged(failure)) == 1
+
+
+@pytest.mark.usefixtures("frequent_polls")
+def test_rows_that_the_training_did_not_see_are_items_while_the_file_has_them(
+    described_run: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "items.csv"
+    known = [f"i{number},,," for number in range(12)]
+    rows = ["id,category,title,price", *known, "m0,tents,Old tent,5"]
+    write_lines(path, rows)
+    with in_process(described_run, onnx=True, items_file=str(path)) as server:
+        assert server.recommend("m0").json()["unknown"] == []
+        assert server.recommend("m1").json()["unknown"] == ["m1"]
+        rows += ["m1,mats,Blue mat,7", "m2,kites,Kite,1"]
+        write_lines(path, rows)
+        until(lambda: server.recommend("m1").json()["unknown"] == [])
+        answer = server.recommend("m0", k=1, allow=["m1", "i3"], fields=["price"])
+        (item,) = answer.json()["items"]
+        assert (item["item"], item["title"]) == ("m1", "Blue mat")
+        assert str(item["fields"]["price"]) == "7"
+        cheap = server.recommend("i0", filter={"price": {"below": 6}})
+        assert cheap.items == ["m0"]
+        why = server.post("/v1/explain", {"session": ["m0"], "item": "m1"})
+        assert why.json()["score"] == pytest.approx(item["score"], abs=1e-4)
+        assert titled(server, "blue") == ["m1"]
+        # A tent without clicks was known at the training.
+        assert server.get("/v1/similar/m0?k=1").items == ["n0"]
+        line = server.logged("items read")[-1]
+        assert (line["known"], line["new"], line["left_out"]) == (12, 2, 1)
+        write_lines(path, rows[:-3] + rows[-2:])
+        until(lambda: server.recommend("m0").json()["unknown"] == ["m0"])
+        assert server.recommend("m1").json()["unknown"] == []
+        assert titled(server, "tent") == []
 
 
 def test_a_file_of_other_ids_changes_nothing_and_is_logged(

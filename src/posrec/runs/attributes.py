@@ -37,21 +37,26 @@ class Attributes:
     @classmethod
     def parse(cls, content: bytes, path: Path, d: Any) -> Self:
         """The content of the file `path`, for vectors of d numbers."""
-        arrays, about = parse_arrays(content, path)
         try:
-            reader = AttributeReader.from_json(about["columns"])
-            of_values = arrays["of_values"]
-            map = arrays.get("map", np.zeros((0, of_values.shape[1]), np.float32))
-            if not isinstance(d, int):
-                raise ValueError(f"the run's d is {d!r}")
-            if of_values.shape != (reader.number, d) or map.shape != (reader.width, d):
-                raise ValueError("its tensors do not fit its columns")
-            if not (np.isfinite(of_values).all() and np.isfinite(map).all()):
-                raise ValueError("it holds numbers that are not finite")
+            return cls.of(*parse_arrays(content, path), d)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} can't be read ({error}); copy or train the run again"
             ) from None
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Floats], about: Mapping[str, Any], d: Any) -> Self:
+        """From the parts of a model's `attribute_parts`, as arrays; a ValueError if they do not
+        fit each other."""
+        reader = AttributeReader.from_json(about["columns"])
+        of_values = arrays["of_values"]
+        map = arrays.get("map", np.zeros((0, of_values.shape[1]), np.float32))
+        if not isinstance(d, int):
+            raise ValueError(f"the run's d is {d!r}")
+        if of_values.shape != (reader.number, d) or map.shape != (reader.width, d):
+            raise ValueError("its tensors do not fit its columns")
+        if not (np.isfinite(of_values).all() and np.isfinite(map).all()):
+            raise ValueError("it holds numbers that are not finite")
         return cls(reader, of_values, map)
 
     def vectors(

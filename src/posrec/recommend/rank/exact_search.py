@@ -42,9 +42,7 @@ MOST_THREADS = 4  # of one search; more than two were not measured
 MORE_BLOCKS = 44  # looked into beyond the number of items asked for
 FEWEST_ITEMS = 2 * MORE_BLOCKS * BLOCK  # fewer are scored in full
 MOST_EQUAL = 4  # times as many blocks may reach the threshold, by equal scores
-LOWEST = np.iinfo(np.int32).min  # below every rounded score
-
-Rounded = npt.NDArray[np.int32]
+LOWEST = np.float32(-1e37)  # below every rounded score
 
 
 def step_of(values: Floats, axis: int | None = None) -> Floats:
@@ -54,12 +52,12 @@ def step_of(values: Floats, axis: int | None = None) -> Floats:
     return np.maximum(largest, smallest) / np.float32(LEVELS)  # type: ignore[no-any-return]
 
 
-def is_signed(items: int, d: int) -> bool:
-    """Whether rounded item vectors [items, d] are best signed on this processor.
+def is_signed() -> bool:
+    """Whether rounded item vectors are best signed on this processor.
 
     They are where it multiplies unsigned with signed bytes (VNNI); elsewhere that overflows.
     """
-    if items * d > CACHED or platform.machine() not in ("x86_64", "AMD64"):
+    if platform.machine() not in ("x86_64", "AMD64"):
         return False
     with suppress(OSError):  # not Linux
         return "_vnni" in Path("/proc/cpuinfo").read_text()
@@ -67,11 +65,11 @@ def is_signed(items: int, d: int) -> bool:
 
 
 def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
-    """An ONNX file that multiplies 8-bit sessions [B, d] with the rounded items: scores [B, n'],
-    in units of which [B, 1] is given. With log sums also log Z [B, 1] of these products.
+    """An ONNX file that multiplies 8-bit sessions [B, d] with the rounded items, in units of which
+    [B, 1] is given: scores [B, n']. With log sums also log Z [B, 1] of these products.
 
-    n' is n, filled up to a multiple of BLOCK. None if there are too few items to gain by it, or
-    too many, or they are not finite, or ONNX is not installed.
+    n' is n, filled up to a multiple of BLOCK with the last item. None if there are too few items to
+    gain by it, or too many, or they are not finite, or ONNX is not installed.
     """
     if len(table) < FEWEST_ITEMS or table.size > LARGEST_ONNX_FILE:
         return None
@@ -85,8 +83,9 @@ def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
     step = step_of(table)
     levels = np.rint(table / step)
     restored = levels * step
-    zero = np.array(0, np.int8) if is_signed(*table.shape) else ZERO_POINT
-    filled = np.pad(levels, ((0, -len(levels) % BLOCK), (0, 0))).T + zero  # [d, n']
+    zero = np.array(0, np.int8) if is_signed() else ZERO_POINT
+    fill = ((0, -len(levels) % BLOCK), (0, 0))
+    filled = np.pad(levels, fill, mode="edge").T + zero  # [d, n']
     d, columns = filled.shape
     constants = {
         "items": np.ascontiguousarray(filled.astype(zero.dtype)),
@@ -94,14 +93,32 @@ def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
         "zero of items": zero,
     }
     value_info = onnx.helper.make_tensor_value_info
+    floats = onnx.TensorProto.FLOAT
     sessions = value_info("sessions", onnx.TensorProto.UINT8, ["B", d])
-    scores = value_info("scores", onnx.TensorProto.INT32, ["B", columns])
-    product = onnx.helper.make_node(
-        "MatMulInteger", ["sessions", *constants], ["scores"]
+    units = value_info("units", floats, ["B", 1])
+    scores = value_info("scores", floats, ["B", columns])
+    graph = onnx.helper.make_graph([], "rounded", [sessions, units], [scores])
+    add_nodes(
+        graph,
+        ("MatMulInteger", ["sessions", *constants], "levels"),
+        ("CastLike", ["levels", "units"], "products"),
+        ("Mul", ["products", "units"], "scores"),
     )
-    graph = onnx.helper.make_graph([product], "rounded", [sessions], [scores])
     if with_log_sums:
-        add_log_sums(graph, constants, len(table))
+        constants |= {
+            "last": np.array([columns - 1]),
+            "end": np.array([columns]),
+            "axis": np.array([1]),
+        }
+        graph.output.append(value_info("log sums", floats, ["B", 1]))
+        # log Z = z_i - log(exp(z_i) / Z), of the last column i
+        add_nodes(
+            graph,
+            ("LogSoftmax", ["scores"], "log shares"),
+            ("Slice", ["scores", "last", "end", "axis"], "last score"),
+            ("Slice", ["log shares", "last", "end", "axis"], "last log share"),
+            ("Sub", ["last score", "last log share"], "log sums"),
+        )
     from_array = onnx.numpy_helper.from_array
     graph.initializer.extend(
         from_array(array, name) for name, array in constants.items()
@@ -117,47 +134,26 @@ def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
     return bytes(model.SerializeToString())
 
 
-def add_log_sums(graph: Any, constants: dict[str, npt.NDArray[Any]], n: int) -> None:
-    """Add log Z of the n products, m + log sum_i exp(z_i - m), with the highest product m."""
-    from onnx import TensorProto, helper
+def add_nodes(graph: Any, *nodes: tuple[str, list[str], str]) -> None:
+    from onnx import helper
 
-    constants["first"] = np.array([0])
-    constants["n"] = np.array([n])
-    constants["axis"] = np.array([1])
-    units = helper.make_tensor_value_info("units", TensorProto.FLOAT, ["B", 1])
-    log_sums = helper.make_tensor_value_info("log sums", TensorProto.FLOAT, ["B", 1])
-    graph.input.append(units)
-    graph.output.append(log_sums)
-    for operation, inputs, output in (
-        # Without the products that fill up the last block.
-        ("Slice", ["scores", "first", "n", "axis"], "of items"),
-        ("ReduceMax", ["of items", "axis"], "highest"),
-        ("Sub", ["of items", "highest"], "below"),
-        ("CastLike", ["below", "units"], "levels below"),
-        ("Mul", ["levels below", "units"], "logits"),
-        ("Exp", ["logits"], "exponentials"),
-        ("ReduceSum", ["exponentials", "axis"], "sums"),
-        ("Log", ["sums"], "logs"),
-        ("CastLike", ["highest", "units"], "highest level"),
-        ("Mul", ["highest level", "units"], "m"),
-        ("Add", ["logs", "m"], "log sums"),
-    ):
+    for operation, inputs, output in nodes:
         graph.node.append(helper.make_node(operation, inputs, [output]))
 
 
 class RoundedScores(NamedTuple):
     """Scores of the rounded vectors of B sessions."""
 
-    levels: Rounded  # [B, n'] in units
-    units: Floats  # [B]
+    scores: Floats  # [B, n']
     slack: Floats  # [B] a bound on their error
     log_sums: Floats | None  # [B] log Z, if the file computes it
 
 
 class RoundedItems:
-    """`content` is a file of `rounded_items`."""
+    """`content` is a file of `rounded_items`, for n items."""
 
-    def __init__(self, content: bytes, threads: int) -> None:
+    def __init__(self, content: bytes, threads: int, n: int) -> None:
+        self.n = n
         self.session = open_session(content, threads)
         self.has_log_sums = len(self.session.get_outputs()) > 1
         about = self.session.get_modelmeta().custom_metadata_map
@@ -172,17 +168,22 @@ class RoundedItems:
         #     |v·x - v'·x'|  <=  |v'| |e| + |f| |x|
         session_errors = lengths_of(sessions - levels * steps[:, None])
         slack = lengths_of(sessions) * self.error + session_errors * self.longest
-        units = steps * self.step
-        inputs = {"sessions": (levels + ZERO_POINT).astype(np.uint8)}
+        inputs = {
+            "sessions": (levels + ZERO_POINT).astype(np.uint8),
+            "units": (steps * self.step)[:, None],
+        }
         if not self.has_log_sums:
             (scores,) = self.session.run(None, inputs)
-            return RoundedScores(scores, units, slack, None)
-        scores, log_sums = self.session.run(None, {**inputs, "units": units[:, None]})
-        return RoundedScores(scores, units, slack, log_sums[:, 0])
+            return RoundedScores(scores, slack, None)
+        scores, log_sums = self.session.run(None, inputs)
+        filled = scores.shape[1] - self.n
+        # Without the columns that repeat the last item.
+        share = np.exp(scores[:, -1] - log_sums[:, 0])
+        return RoundedScores(scores, slack, log_sums[:, 0] + np.log1p(-filled * share))
 
 
-def allowed(scores: Rounded, masks: Masks) -> Rounded:
-    """Rounded scores [B, n'] with LOWEST for all items that the masks leave out."""
+def allowed(scores: Floats, masks: Masks) -> Floats:
+    """Rounded scores [B, n'] that are below LOWEST for all items that the masks leave out."""
     if all(mask is None for mask in masks):
         return scores
     rows = []
@@ -190,14 +191,16 @@ def allowed(scores: Rounded, masks: Masks) -> Rounded:
         if mask is None:
             rows.append(row)
             continue
-        highest = np.full(len(row), LOWEST, np.int32)
-        highest[: len(mask)] -= mask  # LOWEST - 1 is the highest number
         # Three times quicker than `np.where`, which branches.
-        rows.append(np.minimum(row, highest))
+        added = np.zeros(len(row), np.float32)
+        added[: len(mask)] = mask
+        added -= 1
+        added *= -2 * LOWEST
+        rows.append(row + added)
     return np.stack(rows)
 
 
-def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
+def best_rounded(scores: Floats, most: int) -> tuple[Floats, Columns, Columns]:
     """The thresholds [B] of rounded scores [B, n'], which about `most` blocks reach; and the items
     that reach them, as sorted rows and columns.
 
@@ -209,7 +212,7 @@ def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]
     thresholds = np.partition(highest, -most, axis=1)[:, -most]
     reaches = highest >= thresholds[:, None]
     too_many = np.count_nonzero(reaches, axis=1) > MOST_EQUAL * most
-    reaches[(thresholds == LOWEST) | too_many] = False
+    reaches[(thresholds < LOWEST) | too_many] = False
     # `flatnonzero` and `divmod` take a third of the time of a `nonzero` with two axes.
     number_of_blocks = reaches.shape[1]
     rows, block = np.divmod(np.flatnonzero(reaches), number_of_blocks)
@@ -238,7 +241,9 @@ class ExactSearch(TableSearch):
         self.cores = cores
         # Several cores read a large catalogue faster; a small one takes less than a millisecond.
         threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
-        self.rounded = None if content is None else RoundedItems(content, threads)
+        self.rounded = None
+        if content is not None:
+            self.rounded = RoundedItems(content, threads, len(table))
 
     def with_items(self, known: int, rows: Floats) -> "ExactSearch":
         table = np.concatenate([self.table[:known], rows])
@@ -249,8 +254,8 @@ class ExactSearch(TableSearch):
         if self.rounded is None or len(self.table) < 2 * most * BLOCK:
             return self.search_in_full(sessions, counts, masks)
         scores = self.rounded.scores(sessions)
-        thresholds, rows, columns = best_rounded(allowed(scores.levels, masks), most)
-        bounds = thresholds * scores.units + scores.slack  # no skipped item has more
+        thresholds, rows, columns = best_rounded(allowed(scores.scores, masks), most)
+        bounds = thresholds + scores.slack  # no skipped item has more
         is_item = columns < len(self.table)  # the others fill up the last block
         rows = rows[is_item]
         columns = columns[is_item]
@@ -261,7 +266,7 @@ class ExactSearch(TableSearch):
             # The exact products of the candidates in place of the rounded ones. If R is the share
             # of Z from rounded products, the error of log Z is at most
             # log(1 + R (exp(slack) - 1)); docs/performance.md has what it is in practice.
-            in_sum = scores.levels[rows, columns] * scores.units[rows]
+            in_sum = scores.scores[rows, columns]
             log_sum = log_sums[rows]
             change = np.exp(exact - log_sum) - np.exp(in_sum - log_sum)
             changes = np.bincount(rows, change, len(sessions)).astype(np.float32)
@@ -292,8 +297,8 @@ class ExactSearch(TableSearch):
         return Found([best_allowed(*row) for row in rows], log_sums)
 
 
-def rounded_name(table: Floats) -> str:
-    return "signed" if is_signed(*table.shape) else "unsigned"
+def rounded_name() -> str:
+    return "signed" if is_signed() else "unsigned"
 
 
 def item_vectors_content(table: Floats, similar: Floats, with_log_sums: bool) -> bytes:
@@ -304,7 +309,7 @@ def item_vectors_content(table: Floats, similar: Floats, with_log_sums: bool) ->
     arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
     rounded = rounded_items(table, with_log_sums)
     if rounded is not None:
-        arrays[rounded_name(table)] = np.frombuffer(rounded, np.uint8)
+        arrays[rounded_name()] = np.frombuffer(rounded, np.uint8)
     if not np.array_equal(table, similar):
         arrays["similarity_vectors"] = similar
     return save(arrays)
@@ -328,5 +333,5 @@ def parse_item_vectors(
         ) from None
     similar = arrays.get("similarity_vectors", table)
     # Absent if the file was made on another kind of processor: they are rounded again.
-    rounded = arrays.get(rounded_name(table))
+    rounded = arrays.get(rounded_name())
     return table, similar, None if rounded is None else rounded.tobytes()

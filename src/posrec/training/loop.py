@@ -202,10 +202,12 @@ class Training:
         # A second cycle begins with a high learning rate, which makes the metric fall at first.
         validated = self.state.validated
         cycle = validated[self.settings.epochs :] or validated
-        if not cycle:
+        if len(cycle) < 2:
             return False
         epochs_without_gain = len(cycle) - 1 - cycle.index(max(cycle))
-        return epochs_without_gain >= self.settings.patience
+        # A small log may learn little in its first epochs, and much in later ones.
+        is_rising = cycle[-1] > cycle[-2]
+        return epochs_without_gain >= self.settings.patience and not is_rising
 
     def planned_epochs(self, stop_after: int | None) -> int:
         """How many epochs there are, as far as is known."""

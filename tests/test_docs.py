@@ -27,6 +27,7 @@ SESSION_REC = ["SessionId\tItemId\tTime", "{session}\t{item}\t{seconds}"]
 LOGS = {
     "clicks.csv": ["session_id,item_id,timestamp", "{session},{item},{time}"],
     "users.csv": ["customer,item_id,timestamp", "{session},{item},{time}"],
+    "users-of-today.csv": ["customer,item_id,timestamp", "{session},{item},{time}"],
     "visits.txt": ["visit;sku;at", "{session};{item};{time}"],
     "actions.csv": ["session,item,time,action", "{session},{item},{time},{event}"],
     "ga4.jsonl": [

@@ -150,26 +150,67 @@ def clean(
 ) -> Split:
     """Filters repeated until they hold, sessions split by their first click, none lost on the
     boundary."""
-    sessions = split_at_gaps(clicks, gap)
-    if repeats_dropped:
-        sessions = [without_repeats(session) for session in sessions]
-    if longest is not None:
-        sessions = [session[-longest:] for session in sessions]
-    sessions = filtered(sessions, support, length)
+    all_sessions = shortened(clicks, gap, repeats_dropped, longest)
+    sessions = filtered(all_sessions, support, length)
     if not sessions:
         return [], []
     sessions.sort(key=lambda session: session[0][0])
-    beginnings = [session[0][0] for session in sessions]
-    if days is not None:
-        boundary = beginnings[-1] - days * DAY
-    else:
-        boundary = beginnings[-max(1, round(share * len(beginnings)))]
+    boundary = test_start(sessions, days, share)
     train: list[Session] = []
     test: list[Session] = []
     for session in sessions:
         split = train if session[0][0] < boundary else test
         split.append([item for _, item in session])
     return train, trained_only(train, test, length)
+
+
+def full_test(
+    clicks: list[tuple[str, str, int]],
+    *,
+    gap: int | None = None,
+    repeats_dropped: bool = False,
+    longest: int | None = None,
+    support: int = 5,
+    length: int = 2,
+    days: float | None = None,
+    share: float = 0.1,
+) -> list[Session]:
+    """The test sessions of `clean` before its filters: those whose first click on an item that the
+    filters keep, or else on any, is where the test part begins or later."""
+    all_sessions = shortened(clicks, gap, repeats_dropped, longest)
+    sessions = filtered(all_sessions, support, length)
+    kept = {item for session in sessions for _, item in session}
+    boundary = test_start(
+        sorted(sessions, key=lambda session: session[0][0]), days, share
+    )
+    full = []
+    for session in all_sessions:
+        moments = [time for time, item in session if item in kept]
+        moment = (moments or [session[0][0]])[0]
+        if len(session) >= length and moment >= boundary:
+            full.append((moment, [item for _, item in session]))
+    return [session for _, session in sorted(full, key=lambda pair: pair[0])]
+
+
+def shortened(
+    clicks: list[tuple[str, str, int]],
+    gap: int | None,
+    repeats_dropped: bool,
+    longest: int | None,
+) -> list[Timed]:
+    sessions = split_at_gaps(clicks, gap)
+    if repeats_dropped:
+        sessions = [without_repeats(session) for session in sessions]
+    if longest is not None:
+        sessions = [session[-longest:] for session in sessions]
+    return sessions
+
+
+def test_start(sessions: list[Timed], days: float | None, share: float) -> float:
+    beginnings = [session[0][0] for session in sessions]
+    if days is not None:
+        return beginnings[-1] - days * DAY + 1
+    return beginnings[-max(1, round(share * len(beginnings)))]
 
 
 def split_at_gaps(clicks: list[tuple[str, str, int]], gap: int | None) -> list[Timed]:

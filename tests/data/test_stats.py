@@ -33,6 +33,9 @@ def test_figures_by_hand(tmp_path: Path) -> None:
         "validation_sessions": 1,
         "items": 4,
         "train_items": 3,
+        "full_test_clicks": 3,
+        "new_item_clicks": 1,
+        "new_items": 1,  # d
         # Sequences of 2; 2, 3; 2; 2; 2, 3 clicks.
         "average_length": round(16 / 7, 4),
         "average_session_length": 2.4,

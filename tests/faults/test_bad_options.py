@@ -89,5 +89,3 @@ def test_unknown_formats_and_options_that_a_format_ignores(tmp_path: Path) -> No
     refused(log, "--format xml", "'xml' is not known")
     refused(log, "--format yoochoose --delimiter ';'", "--delimiter can't be used")
     refused(log, "--format otto --session-column x", "--session-column can't be used")
-    users = write_log(tmp_path / "b.csv", small_shop(), "user,item,time")
-    refused(users, f"--format csv --test {users}", "b.csv is a log of users")

@@ -27,7 +27,13 @@ OPTIONAL_ARRAYS = {
     "train_weights": np.float32,
     "train_targets": np.int64,
     "test_targets": np.int64,
+    # The test part with its clicks on items that training did not see.
+    "full_test_items": np.int32,
+    "full_test_offsets": np.int64,
+    "full_test_times": np.int64,
+    "full_test_targets": np.int64,
 }
+NEW_ITEMS = "new_items.json"  # the ids of those that are not in the vocabulary
 ALL_ARRAYS = {**ARRAYS, **OPTIONAL_ARRAYS}
 
 
@@ -54,6 +60,7 @@ def fingerprint(folder: Path, validation_start: int) -> str:
     paths = [folder / f"{name}.npy" for name in ARRAYS]
     paths.append(folder / VOCABULARY_FILE)
     optional = [folder / f"{name}.npy" for name in OPTIONAL_ARRAYS]
+    optional.append(folder / NEW_ITEMS)
     paths += filter(Path.exists, optional)
     for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

@@ -16,7 +16,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import SCHEMA, WITHOUT_TIMES, read_array, read_optional
+from posrec.data.arrays import (
+    NEW_ITEMS,
+    SCHEMA,
+    WITHOUT_TIMES,
+    read_array,
+    read_optional,
+)
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE, Vocabulary
 from posrec.errors import InputError, plural
 from posrec.io import DATASET, FolderReader, read_json, require_folder
@@ -98,6 +104,9 @@ class SessionDataset:
         """[B] the share of all clicks that came before each of these."""
         return (click - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
 
+    def renumbered(self, numbers: Tensor) -> "SessionDataset":
+        return replace(self, items=numbers[self.items.long()])
+
     def part(self, start: int, end: int) -> "SessionDataset":
         """Sessions start..end-1 over the same memory."""
         offsets = self.offsets[start : end + 1]
@@ -153,6 +162,9 @@ class PreparedDataset:
         path: the folder.
         target_weights: [clicks of `train`] float32, what the loss of each click as a target is
             multiplied by, from its kind of event (`--event-weights`); None without weights.
+        full_test: the test sessions with all clicks on items that training did not see; `test`
+            itself where it lacks none.
+        new_items: the ids that follow those of the vocabulary, of items of `full_test` alone.
     """
 
     train: SessionDataset
@@ -160,7 +172,9 @@ class PreparedDataset:
     vocabulary: Vocabulary
     manifest: dict[str, Any]
     path: Path
-    target_weights: npt.NDArray[np.float32] | None = None
+    target_weights: npt.NDArray[np.float32] | None
+    full_test: SessionDataset
+    new_items: list[str]
 
     def __repr__(self) -> str:
         train = plural(len(self.train), "training sample")
@@ -195,6 +209,12 @@ class PreparedDataset:
                 f"{self.path} has no test part to evaluate on, because it was prepared with "
                 "--no-test; prepare the log again without it"
             )
+
+    @cached_property
+    def train_clicks(self) -> Tensor:
+        """[items + 1] how often each item was clicked in training, also those of `new_items`."""
+        items = len(self.vocabulary) + len(self.new_items) + 1
+        return torch.bincount(self.train.items.long(), minlength=items)
 
     @property
     def train_items(self) -> int:
@@ -236,8 +256,15 @@ def load(folder: str | Path) -> PreparedDataset:
             f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, "
             "prepare it again"
         )
+    full_test = test
+    new_items: list[str] = []
+    if reader.has("full_test_items.npy"):
+        full_test = read_sessions(reader, "full_test")
+        new_items = reader.json(NEW_ITEMS) if reader.has(NEW_ITEMS) else []
     reader.check_rest()
-    return PreparedDataset(train, test, vocabulary, manifest, path, weights)
+    return PreparedDataset(
+        train, test, vocabulary, manifest, path, weights, full_test, new_items
+    )
 
 
 def read_manifest(reader: FolderReader) -> dict[str, Any]:
@@ -297,10 +324,14 @@ def with_items_of(
         value_of = dict(zip(older.ids, older_values, strict=True))
         value_of.update(zip(ids, values, strict=True))
         vocabulary.columns[name] = [value_of.get(item) for item in vocabulary.ids]
+    new_items = [item for item in data.new_items if item not in vocabulary]
+    index = Vocabulary([*vocabulary.ids, *new_items]).index
     numbers = torch.tensor(
-        [PADDING, *map(vocabulary.index, ids)], dtype=data.test.items.dtype
+        [PADDING, *map(index, [*ids, *data.new_items])], dtype=data.test.items.dtype
     )
-    test = replace(data.test, items=numbers[data.test.items.long()])
+    test = full_test = data.test.renumbered(numbers)
+    if data.full_test is not data.test:
+        full_test = data.full_test.renumbered(numbers)
     newly_recommendable = moved.difference(ids[: data.recommendable_items])
     counts = {
         **data.manifest["counts"],
@@ -311,4 +342,11 @@ def with_items_of(
     content = hashlib.blake2b(data.fingerprint.encode(), digest_size=16)
     content.update("\n".join(added).encode())
     manifest = {**data.manifest, "counts": counts, "fingerprint": content.hexdigest()}
-    return replace(data, test=test, vocabulary=vocabulary, manifest=manifest)
+    return replace(
+        data,
+        test=test,
+        full_test=full_test,
+        new_items=new_items,
+        vocabulary=vocabulary,
+        manifest=manifest,
+    )

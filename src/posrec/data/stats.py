@@ -32,6 +32,8 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
     item_counts = {"items": len(data.vocabulary), "train_items": data.train_items}
     if data.recommendable_items > data.train_items:
         item_counts["recommendable_items"] = data.recommendable_items
+    full_test = data.full_test.items[: data.full_test.clicks].long()
+    new = full_test[data.train_clicks[full_test] == 0]
     return {
         "clicks": data.train.clicks + data.test.clicks,
         "train_samples": len(data.train),
@@ -40,6 +42,9 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         "test_sessions": data.test.sessions,
         "validation_sessions": data.validation.sessions,
         **item_counts,
+        "full_test_clicks": len(full_test),
+        "new_item_clicks": len(new),
+        "new_items": len(torch.unique(new)),
         # As the field counts it: the mean over samples, where a prefix of n clicks and its target
         # have length n + 1.
         "average_length": round(float(sample_lengths.double().mean()), 4),

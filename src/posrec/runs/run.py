@@ -119,8 +119,8 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
         write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
     if not (path / POPULARITY).exists():
         items = config["items"]
-        clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)
-        write_array(path / POPULARITY, clicks[1 : items + 1].astype(np.int64))
+        clicks = data.train_clicks[1 : items + 1]
+        write_array(path / POPULARITY, clicks.numpy())
 
 
 def finish_run(path: Path) -> None:

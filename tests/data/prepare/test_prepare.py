@@ -15,6 +15,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare.options import PrepareOptions, RecipeOptions
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.stats import stats
+from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from tests.data import reference, strategies
 from tests.helpers import Click, plain, raw, small_shop, write_lines, write_log
@@ -126,7 +127,25 @@ def test_the_clean_recipe(
              "longest": "max_length", "days": "test_days", "share": "test_share"}  # fmt: skip
     ours = {names.get(name, name): value for name, value in options.items()}
     log = write_log(tmp_path / "clicks.csv", clicks)
-    check(prepared(log, "csv", **ours), *reference.clean(clicks, **options))
+    data = prepared(log, "csv", **ours)
+    check(data, *reference.clean(clicks, **options))
+    if data is None:
+        return
+    ids = Vocabulary([*data.vocabulary.ids, *data.new_items])
+    full_test = raw(data.full_test, ids)
+    assert full_test == reference.full_test(clicks, **options)
+    # The usual test part is what is left of it without clicks on unknown items.
+    train = raw(data.train, ids)
+    trained = reference.trained_only(train, full_test, options["length"])
+    assert trained == raw(data.test, ids)
+    assert (data.full_test is data.test) == (full_test == trained)
+    new = {item for session in full_test for item in session} - set(
+        ids.ids[: data.train_items]
+    )
+    assert set(data.new_items) == new
+    clicked = [item for session in full_test for item in session]
+    new_clicks = sum(item in new for item in clicked)
+    assert data.manifest["counts"]["new_item_clicks"] == new_clicks
 
 
 @given(

@@ -23,13 +23,14 @@ def write_clicks(
     item_names: pl.Series,
     about_items: pl.DataFrame | None,
     options: PrepareOptions,
-) -> tuple[Vocabulary, int | None]:
+) -> tuple[Vocabulary, int | None, list[str]]:
     """Number the items in order of appearance, those of training first, and write the clicks.
 
     With `all_items` the other items of the items file come before those of the test part alone.
-    Returns the vocabulary and, with `all_items`, how many items can be recommended.
+    Returns the vocabulary; with `all_items`, how many items can be recommended; and the ids that
+    follow those of the vocabulary, of items in the full test part alone.
     """
-    train, test = split
+    train, test, full_test = split
     if test is None:
         no_clicks = InMemory(train.parts[0].load().clear())
         test = ClickParts(train.workplace, train.items, [no_clicks])
@@ -45,14 +46,23 @@ def write_clicks(
         recommendable = len(recommended)
         ids = list(dict.fromkeys([*recommended, *names]))
     columns = None if about_items is None else columns_for(ids, about_items)
-    vocabulary = Vocabulary(ids, columns)
+    vocabulary = numbering = Vocabulary(ids, columns)
+    parts = {"train": train, "test": test}
+    new_items: list[str] = []
+    if full_test is not None:
+        parts["full_test"] = full_test
+        in_full_test = items_by_appearance(full_test)
+        appearing = pl.concat([appearing, in_full_test]).unique(maintain_order=True)
+        names = item_names.gather(appearing).cast(pl.String).to_list()
+        new_items = [name for name in names if name not in vocabulary]
+        numbering = Vocabulary([*ids, *new_items])
     numbers = np.zeros(len(item_names), dtype=np.int32)
-    numbers[appearing.to_numpy()] = vocabulary.indices(names)
+    numbers[appearing.to_numpy()] = numbering.indices(names)
     kinds = options.log_options.target_events
-    for name, clicks in (("train", train), ("test", test)):
+    for name, clicks in parts.items():
         for arrays in arrays_of(name, clicks, numbers, kinds):
             writer.append(arrays)
-    return vocabulary, recommendable
+    return vocabulary, recommendable, new_items
 
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:

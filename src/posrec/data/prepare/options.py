@@ -106,8 +106,9 @@ class PrepareOptions:
     @property
     def keeps_split(self) -> bool:
         """Whether no option asks for a change of an existing split."""
-        unchanged = RecipeOptions(min_length=self.recipe_options.min_length)
-        return self.recipe is None and self.recipe_options == unchanged
+        chosen = self.recipe_options
+        unchanged = RecipeOptions(gap=chosen.gap, min_length=chosen.min_length)
+        return self.recipe is None and chosen == unchanged
 
 
 def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:

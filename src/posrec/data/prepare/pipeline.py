@@ -19,7 +19,6 @@ from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, ClickLog, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.options import as_tuple
-from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL
 from posrec.progress import Progress
@@ -112,10 +111,11 @@ def prepare_folder(
             split = apply_recipe(options, read, step_log)
             manifest = describe(options, read, step_log)
             with dataset_writer(out, options.overwrite) as writer:
-                vocabulary, recommendable = write_clicks(
+                numbered = write_clicks(
                     writer, split, read.item_names, about_items, options
                 )
-                manifest = writer.finish(vocabulary, manifest, recommendable)
+                vocabulary, recommendable, new_items = numbered
+                manifest = writer.finish(vocabulary, manifest, recommendable, new_items)
             bad_lines_file = out.with_name(f"{out.name}.bad-lines.jsonl")
             bad_lines = [file for log in read.parsed for file in log.bad_lines.files]
             if write_bad_lines(bad_lines_file, bad_lines):
@@ -139,7 +139,7 @@ def open_logs(
     """The log; or the training and the test log of an existing split."""
     with open_log(source, options.format, options.log_options, progress) as log:
         test = options.test
-        if test is None and options.keeps_split:
+        if test is None and options.keeps_split and options.recipe_options.gap is None:
             test = log.test_part_beside()
             if test is not None:
                 progress.message(
@@ -157,15 +157,9 @@ def open_logs(
 def with_default_gap(
     options: PrepareOptions, read: ReadLogs, progress: Progress
 ) -> PrepareOptions:
-    logs = zip(read.logs, read.parsed, strict=True)
-    users = [log.name for log, parsed in logs if parsed.by_user]
-    if not users or options.recipe_options.gap is not None:
+    by_user = any(parsed.by_user for parsed in read.parsed)
+    if not by_user or options.recipe_options.gap is not None:
         return options
-    if options.recipe == recipes.GIVEN:
-        raise InputError(
-            f"{users[0]} is a log of users, and --test is for logs of sessions; "
-            "leave --test out and use --gap"
-        )
     progress.message(
         f"clicks of users: split into sessions after {DEFAULT_GAP}m of inactivity (--gap)"
     )
@@ -195,8 +189,7 @@ def group_into_sessions(
     step_log.warn(notices.session_warnings(clicks.measured, gap, columns))
     step_log.record("read", clicks)
     if gap is not None:
-        clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))
-        step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
+        (clicks,) = recipes.cut_at_inactivity([clicks], gap, step_log)
     return clicks
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -75,7 +75,11 @@ class StepLog:
                 )
 
 
-Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --no-test
+class Split(NamedTuple):
+    train: ClickParts
+    test: ClickParts | None = None  # None under --no-test
+    # The test part with its clicks on items that training did not see, if there are any.
+    full_test: ClickParts | None = None
 
 
 def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
@@ -112,6 +116,11 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     if (maximum := options.max_length) is not None:
         clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=maximum))
         log.record(f"clicks before a session's latest {maximum}", clicks)
+    # The test part is also kept with its clicks on rare and new items.
+    copies = 1 if options.no_test else 2
+    clicks, *full = clicks.change(
+        lambda frame, _: [options.drop_short(frame)] * copies, copies, "Filtering"
+    )
     clicks = drop_until_stable(clicks, options)
     step = f"sessions under {options.min_length} and items under {options.min_support} clicks"
     log.record(step, clicks)
@@ -119,9 +128,16 @@ def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     if options.no_test:
         return finish_split(clicks, None, options, log)
     boundary = first_test_moment(clicks, options)
+    frequent = clicks.item_clicks > 0
     train, test = clicks.split(partial(steps.split_at_first_click, boundary=boundary))
     log.record("split by first click", train, test)
-    return finish_split(train, test, options, log)
+    split = finish_split(train, test, options, log)
+    assert split.test is not None
+    begun = partial(steps.begun_since, boundary=boundary, chosen=frequent)
+    full_test = full[0].map(begun, work="Splitting")
+    if full_test.clicks.sum() > split.test.clicks.sum():
+        split = split._replace(full_test=full_test.sort_sessions())
+    return split
 
 
 def keep_split(
@@ -131,14 +147,23 @@ def keep_split(
     train = train.map(steps.group_sessions, work=GROUPING)
     test = test.map(steps.group_sessions, work=GROUPING)
     log.record("read", train, test)
+    if options.gap is not None:
+        train, test = cut_at_inactivity([train, test], options.gap, log)
     train = train.sort_sessions().map(options.drop_short)
     test = test.sort_sessions().map(options.drop_short)
     log.record(f"sessions under {options.min_length} clicks", train, test)
-    return train, test
+    return Split(train, test)
+
+
+def cut_at_inactivity(
+    parts: Iterable[ClickParts], gap: int, log: StepLog
+) -> list[ClickParts]:
+    cut = [part.map(partial(steps.cut_at_inactivity, gap=gap)) for part in parts]
+    log.record(f"split after {gap / 60_000:g} minutes of inactivity", *cut)
+    return cut
 
 
 def drop_until_stable(clicks: ClickParts, options: RecipeOptions) -> ClickParts:
-    clicks = clicks.map(options.drop_short)
     while True:
         frequent = clicks.item_clicks >= options.min_support
         if frequent[clicks.item_clicks > 0].all():
@@ -190,7 +215,7 @@ def finish_split(
         train = keep_recent_samples(train, options.fraction)
         step = f"training samples before the most recent {options.fraction}"
         log.record(step, train, test)
-    return train, test
+    return Split(train, test)
 
 
 RECIPES = {"paper": paper, "clean": clean}
@@ -204,7 +229,7 @@ def choose_recipe(
         if not options.keeps_split:
             raise InputError(
                 "--test names an existing split, which is kept as it is; "
-                "of the recipe only --min-length can be set"
+                "of the recipe only --min-length and --gap can be set"
             )
         return replace(options, recipe=GIVEN)
     recipe_options = options.recipe_options

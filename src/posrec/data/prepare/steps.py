@@ -21,7 +21,7 @@ DAY = 86_400_000
 #   first_row   where the session (or its user) appears first, if the log has several parts
 #   by_user     up to `cut_at_inactivity`, whether a click has a user and no session yet
 #   kind        up to `drop_duplicates`, a number for the kind of event
-#   date        from `date_sessions` to the split, the date of the session
+#   date        from `date_sessions` to the split, the date of the session; or of `begun_since`
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -181,6 +181,15 @@ def split_at_first_click(
     keys, _, lengths = session_keys(clicks)
     row = int(lengths[: np.searchsorted(keys, boundary)].sum())
     return clicks[:row], clicks[row:]
+
+
+def begun_since(clicks: pl.DataFrame, boundary: int, chosen: Mask) -> pl.DataFrame:
+    """The sessions whose first click on an item of `chosen [items]`, or else on any, was at the
+    boundary or later; `date` is its time."""
+    is_chosen = pl.Series(chosen[clicks["item"].to_numpy()])
+    clicks = clicks.with_columns(date=pl.when(is_chosen).then("time"))
+    first = pl.coalesce(pl.col("date", "time").min().over("session"))
+    return clicks.with_columns(date=first).filter(pl.col("date") >= boundary)
 
 
 def session_rows(clicks: pl.DataFrame) -> tuple[Numbers, Codes]:

@@ -1,6 +1,6 @@
 """DatasetWriter: a dataset written piece by piece. It needs no polars, as trainings use it too."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from posrec.data.arrays import ALL_ARRAYS, fingerprint
+from posrec.data.arrays import ALL_ARRAYS, NEW_ITEMS, fingerprint
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE, Vocabulary
 from posrec.io import DATASET, whole_folder, write_checksums, write_json, write_text
 
@@ -47,6 +47,7 @@ class DatasetWriter:
         self.folder = folder
         self.files: dict[str, ArrayFile] = {}
         self.train_items = 0
+        self.new_item_clicks = {"test": 0, "full_test": 0}
 
     def append(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         for name, array in arrays.items():
@@ -56,13 +57,18 @@ class DatasetWriter:
             self.files[name].append(array)
         items = arrays.get("train_items", np.empty(0))
         self.train_items = max(self.train_items, int(items.max(initial=0)))
+        for split in self.new_item_clicks:
+            items = arrays.get(f"{split}_items", np.empty(0))
+            self.new_item_clicks[split] += int((items > self.train_items).sum())
 
     def finish(
         self,
         vocabulary: Vocabulary,
         manifest: Mapping[str, Any],
         recommendable_items: int | None = None,
+        new_items: Sequence[str] = (),
     ) -> dict[str, Any]:
+        """`new_items` are the ids that follow those of the vocabulary."""
         for file in self.files.values():
             file.close()
         lengths = {name: file.length for name, file in self.files.items()}
@@ -82,10 +88,15 @@ class DatasetWriter:
             "test_sessions": test_sessions,
             "items": len(vocabulary),
             "train_items": self.train_items,
+            "new_item_clicks": max(self.new_item_clicks.values()),
         }
         if recommendable_items is not None:
             counts["recommendable_items"] = recommendable_items
+        files = [f"{name}.npy" for name in self.files]
         write_text(self.folder / VOCABULARY_FILE, vocabulary.to_json())
+        if new_items:
+            write_json(self.folder / NEW_ITEMS, new_items)
+            files.append(NEW_ITEMS)
         finished = {
             **manifest,
             "validation_start": validation_start,
@@ -93,8 +104,7 @@ class DatasetWriter:
             "fingerprint": fingerprint(self.folder, validation_start),
         }
         write_json(self.folder / DATASET, finished)
-        arrays = [f"{name}.npy" for name in self.files]
-        write_checksums(self.folder, [*arrays, VOCABULARY_FILE, DATASET])
+        write_checksums(self.folder, [*files, VOCABULARY_FILE, DATASET])
         return finished
 
 

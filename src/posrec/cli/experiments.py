@@ -125,6 +125,7 @@ def compare(
     posrec compare shop --runs runs/first --scores other=scores.parquet
     """
     from posrec.data.dataset import load
+    from posrec.evaluation.novelty import notices
     from posrec.experiments.compare import compare
 
     data = load(dataset)
@@ -156,6 +157,8 @@ def compare(
     if len(result.pairs) > len(result.pairs_with_best()):
         report += f", with all {len(result.pairs)} comparisons"
     say(f"{result.conclusion()} {report}.")
+    for notice in notices(data):
+        warn(notice)
 
 
 def positions(

@@ -17,10 +17,10 @@ from posrec.cli.options import (
     optional,
     switch,
 )
-from posrec.cli.printing import console, say, show
+from posrec.cli.printing import console, say, show, warn
 from posrec.cli.tables import (
     doctor_table,
-    metrics_table,
+    evaluation_tables,
     models_table,
     settings_table,
     without_markdown,
@@ -99,6 +99,7 @@ def train(
     """
     from posrec.data.dataset import load
     from posrec.device import started_by_torchrun
+    from posrec.evaluation.novelty import notices
     from posrec.fitting.fit import fit_together, write_run
     from posrec.fitting.job import FitOptions
 
@@ -123,8 +124,10 @@ def train(
         return  # the first of several processes prints the result
     run, evaluation = result
     if evaluation.metrics:
-        metrics = {run.config["model"]: evaluation.metrics}
-        console.print(metrics_table(metrics, data.ceiling))
+        model = run.config["model"]
+        console.print(evaluation_tables(model, evaluation, data.ceiling))
+        for notice in notices(data):
+            warn(notice)
     say(f"The run is in {run.path}.")
 
 
@@ -138,6 +141,12 @@ def evaluate(
     match_ids: bool = switch(
         "--match-ids", "The dataset has other items: match them by id, write nothing."
     ),
+    items: Path | None = optional(
+        "Rank it as it is served with this items file, which may list new items; write nothing."
+    ),
+    exclude: str | None = optional(
+        "Rank without the current item, or without all seen ones; write nothing."
+    ),
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -147,19 +156,24 @@ def evaluate(
     Example: posrec evaluate runs/first shop
     """
     from posrec.data.dataset import load
+    from posrec.evaluation.novelty import notices
     from posrec.fitting.evaluate_run import evaluate_run
     from posrec.runs.run import load_run
 
     opened = load_run(run, model, encoding)
     data = load(dataset)
     with TerminalProgress() as progress:
-        evaluation = evaluate_run(opened, data, device, progress, match_ids)
-    metrics = {opened.config["model"]: evaluation.metrics}
-    show(evaluation.as_json(), metrics_table(metrics, data.ceiling), as_json)
+        evaluation = evaluate_run(
+            opened, data, device, progress, match_ids, exclude, items
+        )
+    tables = evaluation_tables(opened.config["model"], evaluation, data.ceiling)
+    show(evaluation.as_json(), tables, as_json)
     if evaluation.of_lists and not as_json:
         of_lists = evaluation.of_lists.items()
         figures = ", ".join(f"{name} {value:.4g}" for name, value in of_lists)
         say(f"Of the lists: {figures}.")
+    for notice in notices(data):
+        warn(notice)
 
 
 def doctor(as_json: Json = False) -> None:

@@ -16,6 +16,7 @@ from posrec.errors import plural
 from posrec.progress import printable
 
 if TYPE_CHECKING:
+    from posrec.evaluation.evaluate import Evaluation
     from posrec.experiments.compare import ComparisonResult, PairedTest
     from posrec.experiments.positions import PositionsResult
     from posrec.models.registry import ModelSpec
@@ -60,6 +61,10 @@ def stats_table(figures: dict[str, Any]) -> Table:
     validation = f"{figures['validation_sessions']:,}"
     table.add_row("validation", validation, "the latest training sessions")
     table.add_row("items", f"{figures['items']:,}", items_note(figures))
+    if new_clicks := figures["new_item_clicks"]:
+        share = new_clicks / figures["full_test_clicks"]
+        note = f"test clicks on items that training did not see, {share:.1%}"
+        table.add_row("new items", f"{new_clicks:,}", note)
     per_session = f"{figures['average_session_length']:.2f} a session"
     note = f"clicks a sample with its target; {per_session}"
     table.add_row("average length", f"{figures['average_length']:.2f}", note)
@@ -168,11 +173,36 @@ def metrics_table(
     return table
 
 
+def novelty_table(by_model: dict[str, dict[str, dict[str, float]]]) -> Group:
+    """By how often training saw the target, and over all clicks; in percent."""
+    table = plain_table("%", "", *right("known", "rare", "new", "all clicks"))
+    for groups in [*by_model.values()][:1]:
+        counts = (f"{group['samples']:,}" for group in groups.values())
+        table.add_row("samples", "", *counts, style="dim")
+    for model, groups in by_model.items():
+        name = printable(model)
+        for metric, short in (("recall@20", "R@20"), ("mrr@20", "M@20")):
+            shares = (group.get(metric) for group in groups.values())
+            cells = ("" if x is None else f"{100 * x:.2f}" for x in shares)
+            table.add_row(Text(name, "bold"), short, *cells)
+            name = ""
+    legend = "known, rare, new: target with 10 or more, 1 to 9, no training clicks"
+    return Group(table, Text(legend, "table.caption"))
+
+
+def evaluation_tables(
+    model: str, evaluation: "Evaluation", ceiling: dict[str, Any] | None
+) -> Group:
+    metrics = metrics_table({model: evaluation.metrics}, ceiling)
+    return Group(metrics, "", novelty_table({model: evaluation.by_novelty}))
+
+
 def comparison_tables(
     result: "ComparisonResult", ceiling: dict[str, Any] | None
 ) -> Group:
     metrics = metrics_table(result.metrics, ceiling)
-    return Group(metrics, "", best_table(result.pairs_with_best()))
+    novelty = novelty_table(result.by_novelty)
+    return Group(metrics, "", novelty, "", best_table(result.pairs_with_best()))
 
 
 def best_table(pairs: "list[PairedTest]") -> Table:

@@ -44,18 +44,26 @@ def groups_of(values: Tensor, lowest: tuple[int, ...]) -> dict[str, Tensor]:
 
 def first_repeats(samples: SessionDataset) -> Tensor:
     """[N] the position, from 1, of the first click that repeats an earlier one; 0 if all differ."""
+    repeated = repeated_clicks(samples).nonzero()[:, 0]
+    session = torch.searchsorted(samples.offsets, repeated, right=True) - 1
+    position = repeated - samples.offsets[session] + 1
+    never = torch.full((samples.sessions,), samples.longest + 1)
+    first = never.scatter_reduce(0, session, position, "amin")
+    every = torch.arange(len(samples))
+    first = first[samples.locate(every)[0]]
+    return torch.where(first <= samples.clicks_before(every), first, 0)
+
+
+def repeated_clicks(samples: SessionDataset) -> Tensor:
+    """[clicks] whether the item of a click was clicked before in the session."""
     items = samples.items[: samples.clicks].long()
     numbers = torch.arange(samples.sessions)
     session = torch.repeat_interleave(numbers, samples.lengths)  # of each click
     # Clicks on the same item of a session are neighbours in the order of these keys.
     keys, order = (session * (items.max() + 1) + items).sort(stable=True)
-    repeated = order[1:][keys[1:] == keys[:-1]]
-    position = repeated - samples.offsets[session[repeated]] + 1
-    never = torch.full((samples.sessions,), samples.longest + 1)
-    first = never.scatter_reduce(0, session[repeated], position, "amin")
-    every = torch.arange(len(samples))
-    first = first[samples.locate(every)[0]]
-    return torch.where(first <= samples.clicks_before(every), first, 0)
+    is_repeat = torch.zeros_like(items, dtype=torch.bool)
+    is_repeat[order[1:][keys[1:] == keys[:-1]]] = True
+    return is_repeat
 
 
 def metrics_by_group(

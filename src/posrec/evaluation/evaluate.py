@@ -1,5 +1,6 @@
 """Full ranking of every test sample, in bounded memory; `metrics.ranks_of` computes the ranks."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from posrec.data.dataset import SessionDataset, collate
+from posrec.data.dataset import SessionDataset, collate, padded
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over
 from posrec.errors import RunFailed, plural
 from posrec.evaluation.metrics import (
@@ -53,7 +54,10 @@ class Evaluation:
     top: Tensor | None = None  # [N, 20] the best items, or all where there are fewer
     # Beyond accuracy: lists.py.
     of_lists: dict[str, float] = field(default_factory=dict)
+    # By how often training saw the target, over all clicks: novelty.py.
+    by_novelty: dict[str, dict[str, float]] = field(default_factory=dict)
     dataset: str = ""  # the fingerprint of the dataset whose test part was ranked
+    ranking: str = RANKING
 
     def __repr__(self) -> str:
         shown = [
@@ -68,16 +72,19 @@ class Evaluation:
         return {
             **self.metrics,
             **self.of_lists,
+            "by_novelty": self.by_novelty,
             "samples": len(self.ranks),
             "dataset": self.dataset,
-            "ranking": RANKING,
+            "ranking": self.ranking,
         }
 
     def to_frame(self) -> "pl.DataFrame":
-        """One row with all metrics and the number of samples."""
+        """One row with all metrics and the number of samples, without `by_novelty`."""
         import polars as pl
 
-        return pl.DataFrame([self.as_json()])
+        row = self.as_json()
+        del row["by_novelty"]
+        return pl.DataFrame([row])
 
 
 def rows_at_once(numbers: int, device: torch.device) -> int:
@@ -107,9 +114,11 @@ def evaluate(
     popularity: Tensor,
     progress: Progress | None = None,
     rank: "Ranker | None" = None,
+    exclude: str | None = None,
 ) -> Evaluation:
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks. `rank`
-    ranks if there is no model.
+    ranks if there is no model. `exclude` leaves the "current" item of a session out, or all that
+    are "seen" in it, as answers do; a target that is left out is a miss.
     """
     progress = progress or SilentProgress()
     device = samples.items.device
@@ -117,10 +126,10 @@ def evaluate(
     count = len(samples)
     k = min(max(CUTOFFS), items)
     if isinstance(model, SessionModel) and model.is_causal:
-        ranked = by_passes(model, samples, rows, max_length, k)
+        ranked = by_passes(model, samples, rows, max_length, k, exclude)
     else:
         if model is not None:
-            rank = plain_ranker(model)
+            rank = plain_ranker(model, exclude)
         assert rank is not None
         ranked = by_prefixes(samples, rows, rank, max_length, k)
     ranks = torch.empty(count, dtype=torch.int64, device=device)
@@ -136,7 +145,8 @@ def evaluate(
     metrics["popularity@20"] = float(mean_popularity(top, popularity.to(device)))
     # All clicks, even where the model reads only the latest.
     lengths = samples.clicks_before(torch.arange(count, device=device))
-    return Evaluation(metrics, ranks.cpu(), lengths.cpu(), top.cpu())
+    ranking = f"{RANKING}, without {exclude} items" if exclude else RANKING
+    return Evaluation(metrics, ranks.cpu(), lengths.cpu(), top.cpu(), ranking=ranking)
 
 
 @torch.inference_mode()
@@ -176,18 +186,35 @@ def by_prefixes(
         yield ids, *rank(samples, ids, max_length, k)
 
 
-def plain_ranker(model: Model) -> Ranker:
+def plain_ranker(model: Model, exclude: str | None) -> Ranker:
     def rank(
         samples: SessionDataset, ids: Tensor, max_length: int, k: int
     ) -> tuple[Tensor, Tensor]:
         batch = collate(samples, ids, max_length, model.stride)
         if ids.device.type == "cpu":
             batch = batch.trimmed()
-        scores = model.scores(batch)
+        scores = without(exclude, model.scores(batch), samples, ids)
         assert batch.targets is not None
         return ranks_of(scores, batch.targets), best_items(scores, k)
 
     return rank
+
+
+def without(
+    exclude: str | None, scores: Tensor, samples: SessionDataset, ids: Tensor
+) -> Tensor:
+    """Scores [B, n] of samples, the lowest of all for what answers leave out."""
+    if exclude is None or not len(ids):
+        return scores
+    session, target = samples.locate(ids)
+    first = samples.offsets[session] if exclude == "seen" else target - 1
+    clicks = target - first
+    numbers = padded(samples, first, clicks, int(clicks.max()))
+    items = scores.shape[1]
+    left_out = scores.new_zeros(len(scores), items + 2, dtype=torch.bool)
+    # Column 0 is for padding, the last one for unknown items.
+    left_out.scatter_(1, numbers.clamp(max=items + 1), True)
+    return scores.masked_fill(left_out[:, 1:-1], -math.inf)
 
 
 def best_items(scores: Tensor, k: int) -> Tensor:
@@ -202,7 +229,12 @@ def best_items(scores: Tensor, k: int) -> Tensor:
 
 
 def by_passes(
-    model: SessionModel, samples: SessionDataset, rows: int, max_length: int, k: int
+    model: SessionModel,
+    samples: SessionDataset,
+    rows: int,
+    max_length: int,
+    k: int,
+    exclude: str | None = None,
 ) -> Ranked:
     """Read each session once, sessions of similar length together, and rank `rows` samples at a
     time, or those of one session if it has more.
@@ -234,6 +266,7 @@ def by_passes(
         scores = model.scores(replace(batch, packing=packing))
         if len(rows_with_sample) < len(ids):
             scores = scores[rows_with_sample]
+            ids = ids[rows_with_sample]
+        scores = without(exclude, scores, samples, ids)
         targets = samples.items[target[rows_with_sample]].long()
-        best = best_items(scores, k)
-        yield ids[rows_with_sample], ranks_of(scores, targets), best
+        yield ids, ranks_of(scores, targets), best_items(scores, k)

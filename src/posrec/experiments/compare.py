@@ -14,6 +14,7 @@ from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import groups_of_samples, metrics_by_group
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING, gains
+from posrec.evaluation.novelty import notices
 from posrec.evaluation.significance import (
     LEVEL,
     Comparison,
@@ -83,6 +84,9 @@ class ComparisonResult:
     lengths: Breakdown  # by the length of the session
     repeats: Breakdown  # by the position of the first click on an item seen before
     popularity: Breakdown  # by how often the target was clicked in training
+    by_novelty: (
+        Breakdown  # over all clicks, by whether the target is known, rare or new
+    )
 
     def __repr__(self) -> str:
         recalls = [
@@ -335,7 +339,12 @@ def compare_rankings(
             for name, evaluation in evaluations.items()
         }
     metrics = {name: evaluation.metrics for name, evaluation in evaluations.items()}
-    return ComparisonResult(metrics, pairs, **breakdowns)
+    by_novelty = {
+        name: evaluation.by_novelty
+        for name, evaluation in evaluations.items()
+        if evaluation.by_novelty  # not of another system
+    }
+    return ComparisonResult(metrics, pairs, **breakdowns, by_novelty=by_novelty)
 
 
 def write_comparison(
@@ -358,6 +367,7 @@ def write_comparison(
         result=result,
         data=data,
         figures=breakdown_figures,
+        notices=list(notices(data)),
         command=command,
         settings=settings,
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

@@ -2,28 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from posrec.data.dataset import PreparedDataset
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation, evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
+from posrec.evaluation.novelty import metrics_by_novelty
 from posrec.io import FolderReader
-from posrec.models.base import Model, SessionModel
+from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS
 from posrec.progress import Progress, default_progress
+from posrec.recommend.plan import checked_exclude
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import METRICS, RANKS, Run, open_finished
 from posrec.runs.run import load_run, write_evaluation
-from posrec.training.loop import evaluate_on
 
 
 def evaluate(
-    recommender: Recommender, data: PreparedDataset, progress: Progress | None = None
+    recommender: Recommender,
+    data: PreparedDataset,
+    progress: Progress | None = None,
+    exclude: str | None = None,
 ) -> Evaluation:
     """Evaluate a recommender on the test part of a dataset; nothing is written.
 
@@ -31,6 +36,7 @@ def evaluate(
         recommender: from `posrec.fit` or `Recommender.load`.
         data: a dataset with the same items as the one that the recommender was trained on.
         progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
+        exclude: as in `Recommender.recommend`; a target that is left out is a miss.
 
     Returns:
         The metrics, and the rank of every test target.
@@ -49,7 +55,7 @@ def evaluate(
     """
     check_evaluable(recommender.run, data)
     progress = progress or default_progress()
-    return rank_test_part(recommender.model, data, recommender.device, progress)
+    return rank_test_part(recommender.run, data, recommender.device, progress, exclude)
 
 
 def evaluate_run(
@@ -58,20 +64,23 @@ def evaluate_run(
     device: str = "auto",
     progress: Progress | None = None,
     match_ids: bool = False,
+    exclude: str | None = None,
+    items: Any = None,
 ) -> Evaluation:
     """As `evaluate`, for a run; metrics.json and ranks.npy are written into its folder.
 
     With `match_ids` the dataset may have other items, as a later one of the same shop: they are
-    matched by id, a target that the run does not know is a miss, and nothing is written.
+    matched by id, and a target that the run does not know is a miss. `items` is a file of items
+    that the run is served with. With any of these, and with `exclude`, nothing is written.
     """
     torch_device = choose_device(device)
     progress = progress or default_progress()
     check_evaluable(run, data, match_ids)
-    model = run.model.to(torch_device)
-    if match_ids:
-        return evaluate_matched(run, data, torch_device, progress)
-    outcome = rank_test_part(model, data, torch_device, progress)
-    write_evaluation(run, outcome.as_json(), outcome.ranks)
+    if items is not None:
+        run = Recommender(run, device).with_items(items, progress).run
+    outcome = rank_test_part(run, data, torch_device, progress, exclude)
+    if not match_ids and exclude is None and items is None:
+        write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
 
@@ -100,8 +109,7 @@ def evaluate_finished(
     if match_ids and run.vocabulary.ids != data.vocabulary.ids:
         return evaluate_run(run, data, device, progress, match_ids)
     check_evaluable(run, data)
-    torch_device = choose_device(device)
-    return rank_test_part(run.model.to(torch_device), data, torch_device, progress)
+    return rank_test_part(run, data, choose_device(device), progress)
 
 
 def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation | None:
@@ -110,7 +118,8 @@ def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation
         return None
     metrics = reader.json(METRICS)
     measured_on = [metrics.get(name) for name in ("dataset", "samples", "ranking")]
-    if measured_on != [data.fingerprint, len(data.test), RANKING]:
+    needed = [data.fingerprint, len(data.test), RANKING]
+    if measured_on != needed or "by_novelty" not in metrics:
         return None
     ranks = torch.from_numpy(reader.array(RANKS))
     lengths = data.test.clicks_before(torch.arange(len(data.test)))
@@ -118,7 +127,10 @@ def stored_evaluation(reader: FolderReader, data: PreparedDataset) -> Evaluation
     for name, value in metrics.items():
         if name.startswith(("coverage", "popularity")):
             figures[name] = value
-    return Evaluation(figures, ranks, lengths, dataset=data.fingerprint)
+    by_novelty = metrics["by_novelty"]
+    return Evaluation(
+        figures, ranks, lengths, by_novelty=by_novelty, dataset=data.fingerprint
+    )
 
 
 def check_evaluable(run: Run, data: PreparedDataset, match_ids: bool = False) -> None:
@@ -155,33 +167,50 @@ def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
 
 @torch.inference_mode()
 def rank_test_part(
-    model: Model, data: PreparedDataset, device: torch.device, progress: Progress
+    run: Run,
+    data: PreparedDataset,
+    device: torch.device,
+    progress: Progress,
+    exclude: str | None = None,
 ) -> Evaluation:
-    """All metrics of a model on `device`, also those of its lists beyond accuracy."""
-    outcome = evaluate_on(model, data, data.test, device, progress)
-    assert outcome.top is not None
-    _, target_click = data.test.locate(torch.arange(len(data.test)))
-    targets = data.test.items[target_click].long()
-    clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
-    vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
-    columns = data.vocabulary.columns
-    of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
-    return replace(outcome, of_lists=of_lists, dataset=data.fingerprint)
-
-
-def evaluate_matched(
-    run: Run, data: PreparedDataset, device: torch.device, progress: Progress
-) -> Evaluation:
-    items = run.model.items
-    unknown = items + 1  # the model knows no numbers above those of its items
-    numbers = [0]  # padding stays padding
-    for item in data.vocabulary.ids:
-        number = run.vocabulary.find(item)
-        numbers.append(unknown if number is None else number)
-    translated = torch.tensor(numbers, dtype=torch.int32)
-    test = replace(data.test, items=translated[data.test.items.long()]).to(device)
+    """All metrics of a run. If it has other items than the dataset, they are matched by id, and
+    there are no metrics of its lists beyond accuracy."""
+    checked_exclude(exclude)
+    model = run.model.to(device).eval()
+    items = model.items
+    ids = [*data.vocabulary.ids, *data.new_items]
+    found = [run.vocabulary.find(item) or 0 for item in ids]
+    numbers = torch.tensor([0, *found], dtype=torch.int32)  # of items in the run
+    numbers[numbers > items] = 0
+    test = data.test
+    has_same_items = run.vocabulary.ids == data.vocabulary.ids
+    if not has_same_items:
+        # The model knows no numbers above those of its items.
+        unknown = numbers.where(numbers > 0, items + 1)
+        unknown[0] = 0  # padding stays padding
+        test = test.renumbered(unknown)
     popularity = torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
-    model = run.model.eval()
-    outcome = rank_all(model, test, items, model.config.max_length, clicks, progress)
-    return replace(outcome, dataset=data.fingerprint)
+
+    def rank(sessions: SessionDataset) -> Evaluation:
+        longest = model.config.max_length
+        on_device = sessions.to(device)
+        return rank_all(
+            model, on_device, items, longest, clicks, progress, exclude=exclude
+        )
+
+    outcome = rank(test)
+    by_novelty = metrics_by_novelty(data, numbers, popularity, test, outcome, rank)
+    of_lists = {}
+    if has_same_items:
+        assert outcome.top is not None
+        _, target_click = test.locate(torch.arange(len(test)))
+        targets = test.items[target_click].long()
+        vectors = None
+        if isinstance(model, SessionModel):
+            vectors = model.similarity_vectors()
+        columns = data.vocabulary.columns
+        of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
+    return replace(
+        outcome, of_lists=of_lists, by_novelty=by_novelty, dataset=data.fingerprint
+    )

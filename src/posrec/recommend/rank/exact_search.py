@@ -105,20 +105,8 @@ def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
         ("Mul", ["products", "units"], "scores"),
     )
     if with_log_sums:
-        constants |= {
-            "last": np.array([columns - 1]),
-            "end": np.array([columns]),
-            "axis": np.array([1]),
-        }
         graph.output.append(value_info("log sums", floats, ["B", 1]))
-        # log Z = z_i - log(exp(z_i) / Z), of the last column i
-        add_nodes(
-            graph,
-            ("LogSoftmax", ["scores"], "log shares"),
-            ("Slice", ["scores", "last", "end", "axis"], "last score"),
-            ("Slice", ["log shares", "last", "end", "axis"], "last log share"),
-            ("Sub", ["last score", "last log share"], "log sums"),
-        )
+        add_log_sums(graph, constants)
     from_array = onnx.numpy_helper.from_array
     graph.initializer.extend(
         from_array(array, name) for name, array in constants.items()
@@ -132,6 +120,21 @@ def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
     }
     onnx.helper.set_model_props(model, about)
     return bytes(model.SerializeToString())
+
+
+def add_log_sums(graph: Any, constants: dict[str, npt.NDArray[Any]]) -> None:
+    """log Z = z_i - log(exp(z_i) / Z), of the last column i."""
+    columns = constants["items"].shape[1]
+    constants["last"] = np.array([columns - 1])
+    constants["end"] = np.array([columns])
+    constants["axis"] = np.array([1])
+    add_nodes(
+        graph,
+        ("LogSoftmax", ["scores"], "log shares"),
+        ("Slice", ["scores", "last", "end", "axis"], "last score"),
+        ("Slice", ["log shares", "last", "end", "axis"], "last log share"),
+        ("Sub", ["last score", "last log share"], "log sums"),
+    )
 
 
 def add_nodes(graph: Any, *nodes: tuple[str, list[str], str]) -> None:

@@ -47,6 +47,13 @@ class Candidates:
         is_few = np.count_nonzero(self.mask) <= max(FEW, len(self.mask) // FEW)
         return np.flatnonzero(self.mask) if is_few else None
 
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The numbers of the items of a mask."""
+        assert self.mask is not None
+        numbers: list[int] = (np.flatnonzero(self.mask) + 1).tolist()
+        return numbers
+
     def __and__(self, other: "Candidates") -> "Candidates":
         if self.mask is None:
             return other
@@ -131,6 +138,7 @@ class Catalogue:
         )
         boosted = partial(items_by_factor, self.attributes)
         self.boosts = LatestResults(boosted, items, MOST_FACTORS)
+        self.current: dict[int, Catalogue] = {}  # by how many items have expired
 
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
@@ -145,6 +153,22 @@ class Catalogue:
         columns = {**self.vocabulary.columns, **columns}
         attributes = FilterColumns(columns, self.items, before=self.attributes)
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
+
+    def at(self, now: float, keep: bool = False) -> "Catalogue":
+        """Without the items that have expired by then. What is kept, for the clock, is shared by
+        requests until another item expires."""
+        lifetimes = self.attributes.lifetimes
+        expired = 0 if lifetimes is None else lifetimes.expired(now)
+        if lifetimes is None or not expired:
+            return self
+        catalogue = self.current.get(expired)
+        if catalogue is None:
+            alive = Candidates(lifetimes.alive(expired)) & self.rules
+            catalogue = Catalogue(self.vocabulary, self.items, self.attributes, alive)
+            catalogue.boosts = self.boosts
+            if keep:
+                self.current = {expired: catalogue}
+        return catalogue
 
     @cached_property
     def titles(self) -> Sequence[Any] | None:

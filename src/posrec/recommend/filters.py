@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from posrec.data.item_times import CREATED, EXPIRES, Moments, read_moments
 from posrec.errors import InputError
+from posrec.recommend.lifetimes import Lifetimes
 from posrec.recommend.rank.best_items import Columns, Mask
 
 BOUNDS: dict[str, Callable[[Any, float], Mask]] = {
@@ -86,6 +88,11 @@ class Attribute:
         except (TypeError, ValueError):
             return None
         return None if np.isnan(numbers).all() else numbers
+
+    @cached_property
+    def moments(self) -> Moments:
+        """[n] the values as times; NaN for no value."""
+        return read_moments(self.name, self.values)
 
     @cached_property
     def groups(self) -> Columns:
@@ -190,6 +197,15 @@ class FilterColumns:
             has_lists = any(isinstance(value, list) for value in attribute.values[:100])
             if name != "title" and not has_lists:
                 attribute.index, attribute.numbers  # noqa: B018  # built and kept
+            if name == CREATED:
+                attribute.moments  # noqa: B018
+        self.lifetimes  # noqa: B018
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes | None:
+        """None if no item expires."""
+        column = self.columns.get(EXPIRES)
+        return None if column is None else Lifetimes(column.moments)
 
     def matching(self, filter: Mapping[str, Any]) -> Mask:
         if not isinstance(filter, Mapping):

@@ -15,7 +15,8 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.progress import SilentProgress
-from posrec.recommend import lifetimes
+from posrec.recommend import plan
+from posrec.recommend.catalogue import EVERY_ITEM
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from posrec.training.settings import Settings
@@ -91,13 +92,13 @@ def test_what_expires_by_the_clock_is_found_once_for_all_requests(
     shop: Recommender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def at(second: float) -> Any:
-        monkeypatch.setattr(lifetimes, "clock", lambda: 1000 * second)
+        monkeypatch.setattr(plan, "clock", lambda: 1000 * second)
         return shop.plan().catalogue
 
     noon = 1_795_176_000
-    assert at(noon - 86_400) is shop.catalogue  # nothing has expired
+    assert at(noon - 86_400).rules is EVERY_ITEM  # nothing has expired
     before = at(noon - 1)
-    assert before is at(noon - 3600) is not shop.catalogue
+    assert before is at(noon - 1) is not shop.catalogue
     assert shop.plan().candidates is before.rules
     after = at(noon)
     assert after is at(noon + 3600) is not before
@@ -129,8 +130,8 @@ def test_similar_items_that_have_expired_are_left_out() -> None:
 
 
 def test_a_time_that_can_not_be_read_is_refused(shop: Recommender) -> None:
-    for now in ("soon", True, float("nan"), ["2026-01-01"], ""):
-        with pytest.raises(InputError, match="now must be a date or time"):
+    for now in ("soon", True, "31/12/26", ["2026-01-01"], -1):
+        with pytest.raises(InputError, match=r"now holds .* not a date or time"):
             shop.recommend(AB, now=now)
     vocabulary = Vocabulary(list("abcdef"), {"expires": ["2026-01-01", *["soon"] * 5]})
     rec = Recommender(replace(shop.run, vocabulary=vocabulary), "cpu")
@@ -214,7 +215,9 @@ def test_the_commands(log: Path, tmp_path: Path) -> None:
         assert command("score", run, source, out, "--now", now).code == 0
         answers = [json.loads(line) for line in out.read_text().splitlines()]
         assert [sorted(answer["items"]) for answer in answers] == [list(left)] * 3
-    assert "now must be a date" in refused("recommend", run, "--now", "soon")
+    assert "now holds 'soon', which is not a date" in refused(
+        "recommend", run, "--now", "soon"
+    )
     out = tmp_path / "by-the-clock.jsonl"
     assert command("score", run, source, out).code == 0
     assert '"a"' not in out.read_text()

@@ -409,7 +409,7 @@ def test_an_item_is_new_for_some_days_if_it_is_known_since_when() -> None:
         "i6",
         "i7",
     }
-    for wrong in (0, -1, True, "7", math.nan, math.inf):
+    for wrong in (0, -1, True, "7", math.nan):
         with pytest.raises(InputError, match="explore_days must be a number above 0"):
             rec.recommend([], explore=0.1, explore_days=wrong)  # type: ignore[arg-type]
 

@@ -130,7 +130,7 @@ def test_new_items_are_marked_in_answers(
         ({"exclude": "last"}, 422, "exclude"),
         ({"explore": 0.6}, 422, "explore"),
         ({"explore_days": 0}, 422, "explore_days"),
-        ({"now": "soon"}, 400, "now must be a date or time"),
+        ({"now": "soon"}, 400, "now holds 'soon', which is not a date or time"),
         ({"now": [1]}, 422, "now"),
         ({"pin": "i3"}, 422, "pin"),
     ],

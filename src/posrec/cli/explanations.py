@@ -73,7 +73,7 @@ def notes(answer: Recommendations) -> Iterator[str]:
             "upper and lower case differ."
         )
     elif answer.unknown and answer.popular:
-        yield "The model knows none of the clicked items, so these are the most clicked items of late."
+        yield "The model knows none of the clicks, so these are the most clicked items of late."
     elif answer.popular:
         yield "The session is empty, so these are the most clicked items of late."
 

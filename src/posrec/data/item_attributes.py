@@ -32,10 +32,11 @@ def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
     """
     columns = vocabulary.columns
     if setting == AUTO:
-        described = {**columns}
-        for name in (CREATED, EXPIRES):  # when an item is there says nothing about it
-            described.pop(name, None)
-        kinds = {name: kind_of(name, values) for name, values in described.items()}
+        kinds = {
+            name: kind_of(name, values)
+            for name, values in columns.items()
+            if name not in (CREATED, EXPIRES)
+        }
         return {name: kind for name, kind in kinds.items() if kind is not None}
     chosen = {}
     for choice in setting.split(","):

@@ -1,7 +1,4 @@
-"""Times in the columns of items: when an item was created, and when it expires.
-
-They are dates or times, texts in ISO format, or numbers, which are read as the times of a log are.
-"""
+"""Times in the columns of items: when an item was created, and when it expires."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -35,46 +32,28 @@ def item_times(
     return {"created_column": created_column, "expires_column": expires_column}
 
 
-def read_moments(name: str, values: "Sequence[Any] | pl.Series") -> Moments:
-    """The moments of a column; an InputError names the first value that is not one.
+def read_moments(where: str, values: "Sequence[Any] | pl.Series") -> Moments:
+    """Dates, times, ISO texts, and numbers as in a log.
 
     >>> read_moments("expires", ["1970-01-02", None, "1970-01-01T00:00:01"]).tolist()
     [86400000.0, nan, 1000.0]
     """
     import polars as pl
 
+    from posrec.data.source.readers.times import TimeReader
+    from posrec.progress import SilentProgress
+
     column = pl.Series(values, strict=False)
     if column.dtype == pl.String:
         column = column.replace("", None)
     elif column.dtype.is_float():
         column = column.fill_nan(None)
-    moments = parsed(column)
-    wrong = column.filter(moments.is_null() & column.is_not_null())
+    moments = TimeReader(SilentProgress())(column)
+    # 31/12/26 reads as a date of the year 31.
+    wrong = column.filter((moments.is_null() | (moments < 0)) & column.is_not_null())
     if len(wrong):
         raise InputError(
-            f"column {name!r} holds {str(wrong[0])[:100]!r}, which is not a date or time; write "
-            "e.g. 2026-11-30 or 2026-11-30T18:00:00 (UTC), and nothing where there is none"
+            f"{where} holds {str(wrong[0])[:100]!r}, which is not a date or time; write e.g. "
+            "2026-11-30 or 2026-11-30T18:00:00 (UTC), or nothing"
         )
     return moments.cast(pl.Float64).fill_null(float("nan")).to_numpy()
-
-
-def as_moment(now: Any) -> float:
-    """A single one, from a request."""
-    import polars as pl
-
-    (moment,) = parsed(pl.Series([now], strict=False))
-    if moment is None:
-        raise InputError(
-            "now must be a date or time such as 2026-11-30T18:00:00, or a number of seconds, "
-            f"not {str(now)[:100]!r}"
-        )
-    return float(moment)
-
-
-def parsed(column: "pl.Series") -> "pl.Series":
-    """Null for what is not a time since 1970: 31/12/26 reads as one of the year 31."""
-    from posrec.data.source.readers.times import TimeReader
-    from posrec.progress import SilentProgress
-
-    moments = TimeReader(SilentProgress())(column)
-    return moments.set(moments < 0, None)

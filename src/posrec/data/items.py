@@ -117,26 +117,18 @@ def read_items(source: Any, **times: Unpack[ItemTimes]) -> ItemFile:
 
 
 def with_times(path: File | str, rows: pl.DataFrame, times: ItemTimes) -> pl.DataFrame:
-    """The rows with the named columns as `created` and `expires`, whose values are checked."""
-    named = {
-        CREATED: times.get("created_column"),
-        EXPIRES: times.get("expires_column"),
-    }
-    for name, column in named.items():
+    """The rows with the columns `created` and `expires`, whose values are checked."""
+    names = (times.get("created_column"), times.get("expires_column"))
+    for name, column in zip((CREATED, EXPIRES), names, strict=True):
+        if column and column not in rows.columns:
+            raise InputError(
+                f"{path} has no column {column!r} (--{name}-column); it has "
+                f"{comma_separated(rows.columns)}"
+            )
         if column and column != name:
-            if column not in rows.columns:
-                raise InputError(
-                    f"{path} has no column {column!r} (--{name}-column); it has "
-                    f"{comma_separated(rows.columns)}"
-                )
             rows = rows.drop(name, strict=False).rename({column: name})
         if name in rows.columns:
-            try:
-                read_moments(name, rows[name])
-            except InputError as error:
-                raise InputError(
-                    f"{path}: {error}; or name another with --{name}-column"
-                ) from None
+            read_moments(f"{path}: column {name!r}", rows[name])
     return rows
 
 

@@ -5,6 +5,7 @@ clients choose the filters.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from posrec.data.item_times import EXPIRES
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
@@ -138,7 +140,8 @@ class Catalogue:
         )
         boosted = partial(items_by_factor, self.attributes)
         self.boosts = LatestResults(boosted, items, MOST_FACTORS)
-        self.current: dict[int, Catalogue] = {}  # by how many items have expired
+        # Without expired items: from when until when, and the catalogue.
+        self.current: tuple[float, float, Catalogue | None] = (0.0, 0.0, None)
 
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
@@ -157,18 +160,20 @@ class Catalogue:
     def at(self, now: float, keep: bool = False) -> "Catalogue":
         """Without the items that have expired by then. What is kept, for the clock, is shared by
         requests until another item expires."""
-        lifetimes = self.attributes.lifetimes
-        expired = 0 if lifetimes is None else lifetimes.expired(now)
-        if lifetimes is None or not expired:
+        ends = self.attributes.moments(EXPIRES)
+        if ends is None:
             return self
-        catalogue = self.current.get(expired)
-        if catalogue is None:
-            alive = Candidates(lifetimes.alive(expired)) & self.rules
-            catalogue = Catalogue(self.vocabulary, self.items, self.attributes, alive)
-            catalogue.boosts = self.boosts
+        start, end, alive = self.current
+        if not start <= now < end:
+            expired = ends <= now
+            rules = Candidates(~expired) & self.rules if expired.any() else self.rules
+            alive = Catalogue(self.vocabulary, self.items, self.attributes, rules)
+            alive.boosts = self.boosts
             if keep:
-                self.current = {expired: catalogue}
-        return catalogue
+                end = float(ends.min(where=ends > now, initial=math.inf))
+                self.current = (now, end, alive)
+        assert alive is not None
+        return alive
 
     @cached_property
     def titles(self) -> Sequence[Any] | None:

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from posrec.data.item_times import CREATED, EXPIRES, Moments, read_moments
 from posrec.errors import InputError
-from posrec.recommend.lifetimes import Lifetimes
 from posrec.recommend.rank.best_items import Columns, Mask
 
 BOUNDS: dict[str, Callable[[Any, float], Mask]] = {
@@ -92,7 +91,7 @@ class Attribute:
     @cached_property
     def moments(self) -> Moments:
         """[n] the values as times; NaN for no value."""
-        return read_moments(self.name, self.values)
+        return read_moments(f"column {self.name!r}", self.values)
 
     @cached_property
     def groups(self) -> Columns:
@@ -197,15 +196,11 @@ class FilterColumns:
             has_lists = any(isinstance(value, list) for value in attribute.values[:100])
             if name != "title" and not has_lists:
                 attribute.index, attribute.numbers  # noqa: B018  # built and kept
-            if name == CREATED:
+            if name in (CREATED, EXPIRES):
                 attribute.moments  # noqa: B018
-        self.lifetimes  # noqa: B018
 
-    @cached_property
-    def lifetimes(self) -> Lifetimes | None:
-        """None if no item expires."""
-        column = self.columns.get(EXPIRES)
-        return None if column is None else Lifetimes(column.moments)
+    def moments(self, name: str) -> Moments | None:
+        return self.columns[name].moments if name in self.columns else None
 
     def matching(self, filter: Mapping[str, Any]) -> Mask:
         if not isinstance(filter, Mapping):

@@ -6,6 +6,7 @@ may be recommended (catalogue.py), then come boosts, diversity, pinned items and
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
@@ -13,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
+from posrec.data.item_times import read_moments
 from posrec.errors import InputError
 from posrec.recommend.catalogue import EVERY_ITEM, Candidates, Catalogue, mask_of
 from posrec.recommend.explore import (
@@ -23,7 +25,6 @@ from posrec.recommend.explore import (
     turn_of,
 )
 from posrec.recommend.filters import FilterColumns, is_number, shown
-from posrec.recommend.lifetimes import checked_now
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity, marginal_relevance
@@ -141,6 +142,16 @@ def best_first(ranking: Ranking) -> Ranking:
     return sorted(ranking, key=lambda item: -item[1])
 
 
+def clock() -> float:
+    """Milliseconds since 1970, in whole seconds."""
+    return 1000.0 * int(time.time())
+
+
+def moment_of(now: Any) -> float:
+    moment = math.nan if now is None else float(read_moments("now", [now])[0])
+    return clock() if math.isnan(moment) else moment
+
+
 def columns_of(ranking: Ranking) -> Columns:
     return np.array([number - 1 for number, _ in ranking], np.int64)
 
@@ -166,7 +177,7 @@ class Plan:
             names = ", ".join(["k", *sorted(options)])
             raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {names}")
         now = rules.get("now")
-        self.now = checked_now(now)
+        self.now = moment_of(now)
         catalogue = catalogue.at(self.now, keep=now is None)
         self.catalogue = catalogue
         self.similarity = similarity

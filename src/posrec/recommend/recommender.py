@@ -20,7 +20,7 @@ from posrec.device import choose_device, usable_cores
 from posrec.errors import InputError, RunFailed
 from posrec.progress import Progress, default_progress
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.explore import Explorable
+from posrec.recommend.explore import Explorable, explorable_of
 from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, Search, TableSearch
 from posrec.recommend.rank.encoder import Encoder, OnnxModel
@@ -233,8 +233,8 @@ class Recommender:
 
     @cached_property
     def explorable(self) -> Explorable | None:
-        """For `explore`; None for a model that knows items by their clicks alone."""
-        return Explorable.of(self.run)
+        """For `explore`."""
+        return explorable_of(self.run)
 
     def look_up(self, session: AnySession) -> EncodedSession:
         numbers: list[int] = []

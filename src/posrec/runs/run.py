@@ -133,8 +133,8 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
 def recent_clicks(
     data: PreparedDataset, items: int, half_life: float
 ) -> WeightedClicks:
-    """[n] The training clicks of items 1..n, where a click counts 1/2 if its session began
-    `half_life` days before the last one, 1/4 after twice as long, and so on; 1 without times."""
+    """[n] The training clicks of items 1..n. Each `half_life` days between a session's begin and
+    the last one's halve its clicks, if the log has times."""
     ages = np.zeros(data.train.sessions)
     if data.trained_until is not None:
         ages = (data.trained_until - data.train.times.numpy()) / DAY

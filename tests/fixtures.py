@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from filelock import FileLock
 from torch import Tensor
 
 import posrec
+from posrec.data.attribute_reader import AttributeReader
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import RunFailed
@@ -31,6 +32,7 @@ from posrec.recommend.rank.encoder import Encoded
 from posrec.recommend.rank.faiss_search import IndexSettings
 from posrec.recommend.rank.torch_model import AllScores, TorchEncoder, as_floats
 from posrec.recommend.recommender import Recommender
+from posrec.runs.attributes import Attributes
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
 from tests.helpers import chain_shop, command, fitted, listed, write_lines, write_log
@@ -71,6 +73,14 @@ def run_of(model: Model, ids: list[str], name: str, folder: Path = Path("run")) 
     config = {"model": name, "items": model.items}
     clicks = np.ones(model.items, np.int64)
     return Run(folder, lambda: model, Vocabulary(ids), config, clicks)
+
+
+def with_attributes(run: Run, *names: str) -> Run:
+    """As if it was trained with these columns, from which it learned nothing."""
+    kinds = dict.fromkeys(names, "category")
+    reader = AttributeReader.learn(kinds, run.vocabulary.columns)
+    nothing = np.zeros((reader.number, run.config.get("d", 1)), np.float32)
+    return replace(run, attributes=Attributes(reader, nothing, nothing[:0]))
 
 
 class ScoresOfModel(TorchEncoder):

@@ -118,7 +118,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (*header, line) in LOGS.items():
         lines = [line.format(**click) for click in clicks]
         write_lines(folder / name, [*header, *lines])
-    write_lines(folder / "items.csv", ["id,title", "1,Tent"])
+    write_lines(
+        folder / "items.csv", ["id,title,listed_at,sold_at", "1,Tent,2026-11-01,"]
+    )
     parquet = pl.DataFrame(clicks).select("time", visit="session", sku="item")
     parquet.write_parquet(folder / "clicks.parquet")
     (folder / "days").mkdir()

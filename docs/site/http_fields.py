@@ -44,6 +44,11 @@ MEANINGS = {
     "explore": (
         "the share of places for [new items](recommending.md#a-place-for-new-items)"
     ),
+    "explore_days": "for how many days after its `created` an item is new; 7 by default",
+    "now": (
+        "the time by which [items expire](recommending.md#items-that-expire): a date and "
+        "time, or a number; by default the clock's"
+    ),
     "column": "a column of the items",
     "most": "how many items of each value the list may have",
     "fields": "the columns to answer with each item",
@@ -89,7 +94,7 @@ MEANINGS = {
     ),
     "RecommendAnswer.items": "the recommended items, the best first",
     "unknown": "the clicks on items that the model does not know; they were ignored",
-    "popular": "whether no click was known, so that these are the most clicked items",
+    "popular": "whether no click was known, so that these are the most clicked items of late",
     "RecommendAnswer.id": (
         "identifies this answer, for `/v1/feedback`; it contains the run's "
         "fingerprint and name"

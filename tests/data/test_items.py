@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import posrec
+from posrec.data.item_times import item_times
 from posrec.data.items import columns_for, read_items
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
@@ -121,3 +122,44 @@ def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> Non
         read_items(write_lines(tmp_path / "items.parquet", ["id,title"]))
     with pytest.raises(InputError, match="does not exist"):
         read_items(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["2026-11-20", "2026-11-20T10:00:00Z", "", None],
+        ["2026-11-20 10:00", "2026-11-20 10:00:00+02:00"],
+        ["1795176000", "1795176000"],
+        [1_795_176_000_000, None],
+        [1_795_176_000.5, float("nan")],
+        [date(2026, 1, 2), None],
+    ],
+)
+def test_columns_of_times_are_checked_and_kept(values: list[Any]) -> None:
+    ids = [str(number) for number in range(len(values))]
+    table = pl.DataFrame({"id": ids, "since": values, "until": values})
+    times = item_times(table, "since", "until")
+    rows = read_items(table, **times).by_id(pl.Series(ids), SilentProgress())
+    assert rows.columns == ["id", "created", "expires"]
+    kept = pl.Series(values).fill_nan(None) if values[-1] != values[-1] else values
+    assert rows["created"].to_list() == list(kept)
+
+
+def test_times_that_can_not_be_read_are_refused(tmp_path: Path) -> None:
+    lines = ["id,expires,until", "a,2026-11-20,2026-11-20", "b,31/12/26,"]
+    path = write_lines(tmp_path / "items.csv", lines)
+    with pytest.raises(
+        InputError, match=r"items.csv: column 'expires' holds '31/12/26'"
+    ):
+        read_items(path)
+    rows = read_items(path, expires_column="until").rows
+    assert rows.to_dict(as_series=False) == {
+        "id": ["a", "b"],
+        "expires": ["2026-11-20", None],
+    }
+    with pytest.raises(
+        InputError, match=r"no column 'x' \(--created-column\); it has id, exp"
+    ):
+        read_items(path, created_column="x")
+    with pytest.raises(InputError, match="are columns of --items"):
+        item_times(None, None, "until")

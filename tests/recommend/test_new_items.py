@@ -203,3 +203,35 @@ def test_reading_is_the_same_item_by_item(rows: list[tuple[Any, Any, Any]]) -> N
             value = entries.values[entry]
             expected += entries.weights[entry] * of_values[value].astype(np.float64)
         np.testing.assert_allclose(together[row], expected, atol=1e-5)
+
+
+def test_a_new_item_has_its_times(known: Recommender, tmp_path: Path) -> None:
+    noon = 1_795_176_000  # 2026-11-20
+    rows = ROWS.with_columns(
+        listed=pl.Series(["2026-11-19", None, None, None]),
+        until=pl.Series([noon + 86_400, noon, None, None]),
+    )
+    names = {"created_column": "listed", "expires_column": "until"}
+    rec = known.with_items(rows, SilentProgress(), **names)
+
+    def asked(now: int, **rules: Any) -> set[str]:
+        answer = rec.recommend(["i1"], now=now, **rules)
+        return {item.item for item in answer if item.explored or not rules}
+
+    every = set(rec.vocabulary.ids)
+    assert asked(noon - 1) == every
+    assert asked(noon) == every - {"m1"}
+    assert asked(noon + 86_400) == every - {"m0", "m1"}
+    assert rec.recommend(["m1"], now=noon).unknown == ()
+    # After a mat comes a stove. Before it is created, m0 is not new; nobody has clicked on m1.
+    assert asked(noon, k=3, explore=0.5) == {"m0"}
+    assert asked(noon - 3 * 86_400, k=3, explore=0.5) == {"m1"}
+    rows.write_csv(tmp_path / "items.csv")
+    options = ["--items", tmp_path / "items.csv", "--expires-column", "until"]
+    shown = command(
+        "recommend", known.run.path, *options, "--now", noon, "--json", "-k", 20
+    )
+    popular = [item["item"] for item in json.loads(shown.out)["items"]]
+    assert set(popular) == every - {"m1"}
+    # The latest sessions of the log do not lift what has no clicks.
+    assert set(popular[12:]) == {"n0", "n1", "n2", "n3", "m0"}

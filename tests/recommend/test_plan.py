@@ -20,7 +20,7 @@ from posrec.recommend.rank.similarity import marginal_relevance
 from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
-from tests.fixtures import by_all_scores
+from tests.fixtures import by_all_scores, with_attributes
 from tests.helpers import assert_alike, items_of
 from tests.recommend.test_recommender import scored
 
@@ -303,15 +303,21 @@ def test_similar_items_by_filter() -> None:
     assert items_of(filtered) == small[1:11]
 
 
-# New items: those with fewer than five training clicks.
+# New items: those with fewer than five training clicks, or created of late.
 
 NEW = [f"i{n}" for n in range(5)]  # the n-th item was clicked n times
+NOON = 1_795_176_000  # 2026-11-20, in seconds
+
+
+def explorer_of(attributes: str, **columns: Any) -> Recommender:
+    vocabulary = Vocabulary(CATALOGUE.ids, {**CATALOGUE.columns, **columns})
+    run = replace(run_of("posrec"), vocabulary=vocabulary)
+    return Recommender(with_attributes(run, *attributes.split()), "cpu")
 
 
 @pytest.fixture(scope="module")
 def explorer() -> Recommender:
-    run = run_of("posrec")
-    return Recommender(run, "cpu")
+    return explorer_of("shelf brand")
 
 
 def explored(answer: Any) -> list[str]:
@@ -321,13 +327,13 @@ def explored(answer: Any) -> list[str]:
 def test_new_items_get_their_share_of_places(explorer: Recommender) -> None:
     session = ["i70", "i80"]
     plain = items_of(explorer.recommend(session, k=20))
-    answer = explorer.recommend(session, k=20, explore=0.1)
+    answer = explorer.recommend(session, k=20, explore=0.1, now=NOON)
     assert (len(explored(answer)), len(answer)) == (2, 20)
     assert set(explored(answer)) < set(NEW) - set(plain)
     assert [item.item for item in answer if not item.explored] == plain[:18]
     assert not answer[0].explored
-    # The same session has the same list.
-    assert answer == explorer.recommend(session, k=20, explore=0.1)
+    # The same session has the same list at the same time.
+    assert answer == explorer.recommend(session, k=20, explore=0.1, now=NOON)
     scores = dict(scored(explorer.recommend(session, allow=NEW)))
     for item in answer:
         assert item.as_json().get("explored", False) == item.explored
@@ -335,27 +341,90 @@ def test_new_items_get_their_share_of_places(explorer: Recommender) -> None:
             assert item.score == pytest.approx(scores[item.item], abs=1e-4)
 
 
-def test_all_new_items_get_their_turn_and_the_best_more_often(
-    explorer: Recommender,
-) -> None:
+@pytest.mark.parametrize("session", [["i70", "i80"], ["nonsense"], []])
+def test_new_items_take_turns(explorer: Recommender, session: list[str]) -> None:
+    """Every second the next one, and after the last the first."""
+    lists = [
+        explored(explorer.recommend(session, k=10, explore=0.1, now=NOON + second))
+        for second in range(10)
+    ]
+    turns = [item for (item,) in lists]
+    first = NEW.index(turns[0])
+    assert turns == [NEW[(first + second) % 5] for second in range(10)]
+
+
+def test_sessions_begin_at_different_new_items(explorer: Recommender) -> None:
     sessions = [[f"i{n}"] for n in range(100, 500)]
-    answers = explorer.recommend(sessions, k=10, explore=0.05)
+    answers = explorer.recommend(sessions, k=10, explore=0.05, now=NOON)
     turns = [item for answer in answers for item in explored(answer)]
     assert 140 < len(turns) < 260  # half a place of each list
-    assert set(turns) == set(NEW)
-    best = explorer.recommend(sessions, k=1, allow=NEW)
-    pairs = zip(answers, best, strict=True)
-    firsts = sum(explored(answer) == items_of(first) for answer, first in pairs)
-    assert 0.33 < firsts / len(turns) < 0.55  # 1 / (1 + 1/2 + 1/3 + 1/4 + 1/5) = 0.44
+    assert all(20 < turns.count(item) < 60 for item in NEW)
     marks = [[item.explored for item in answer] for answer in answers]
     assert len({mark.index(True) for mark in marks if any(mark)}) == 9
 
 
-def test_visitors_without_a_session_see_all_new_items_too(
-    explorer: Recommender,
-) -> None:
-    answers = [explorer.recommend([], k=4, explore=0.5) for _ in range(60)]
-    assert {item for answer in answers for item in explored(answer)} == set(NEW)
+def test_of_many_new_items_the_nearest_fifth_takes_turns() -> None:
+    """Without a session all do."""
+    created = ["2026-11-19" if n < 300 else "2020-01-01" for n in range(ITEMS)]
+    rec = explorer_of("brand", created=created)
+    young = [f"i{n}" for n in range(300)]
+    session = ["i1234"]
+    nearest = set(items_of(rec.recommend(session, k=60, allow=young)))
+    found = set()
+    for second in range(60):
+        rules: dict[str, Any] = {"k": 40, "explore": 0.05, "now": NOON + second}
+        found |= set(explored(rec.recommend(session, **rules)))
+    in_list = set(items_of(rec.recommend(session, k=40)))
+    assert found == nearest - in_list
+    shown = [rec.recommend([], k=40, explore=0.5, now=NOON + s) for s in range(300)]
+    assert {item for answer in shown for item in explored(answer)} == set(young)
+
+
+def test_an_item_is_new_for_some_days_if_it_is_known_since_when() -> None:
+    """Items 0 to 4 have few clicks. 0 is long there, 1 expired, 5 to 7 are young or will be."""
+    created: list[Any] = [None] * ITEMS
+    created[0] = "2026-11-01"
+    created[5:9] = ["2026-11-20", "2026-11-13T12:00:01", "2026-11-13", "2026-11-21"]
+    expires: list[Any] = [None] * ITEMS
+    expires[1] = "2026-11-20"
+    rec = explorer_of("brand", created=created, expires=expires)
+
+    def new_items(**rules: Any) -> set[str]:
+        answers = [
+            rec.recommend([], k=40, explore=0.5, now=NOON, **rules),
+            rec.recommend(["i70"], k=40, explore=0.5, now=NOON, **rules),
+        ]
+        (found, by_session) = [set(explored(answer)) for answer in answers]
+        assert found == by_session
+        return found
+
+    assert new_items() == {"i2", "i3", "i4", "i5", "i6"}
+    assert new_items(explore_days=8) == {"i2", "i3", "i4", "i5", "i6", "i7"}
+    assert new_items(explore_days=0.1) == {"i2", "i3", "i4"}
+    assert new_items(explore_days=30, deny=["i3"]) == {
+        "i0",
+        "i2",
+        "i4",
+        "i5",
+        "i6",
+        "i7",
+    }
+    for wrong in (0, -1, True, "7", math.nan):
+        with pytest.raises(InputError, match="explore_days must be a number above 0"):
+            rec.recommend([], explore=0.1, explore_days=wrong)  # type: ignore[arg-type]
+
+
+def test_an_item_that_the_model_does_not_know_is_not_explored() -> None:
+    """By attributes, or by five clicks: shelf is known of items 0, 7, 14 and so on."""
+    created = ["2026-11-19" if n < 10 else None for n in range(ITEMS)]
+    rules: dict[str, Any] = {"k": 40, "explore": 0.5, "now": NOON}
+    by_shelf = explorer_of("shelf", created=created).recommend(["i70"], **rules)
+    assert set(explored(by_shelf)) == {"i0", "i5", "i6", "i7", "i8", "i9"}
+    by_any = explorer_of("shelf brand", created=created).recommend(["i70"], **rules)
+    assert set(explored(by_any)) == {f"i{n}" for n in range(10)}
+    run = replace(explorer_of("brand", created=created).run, attributes=None)
+    by_clicks = Recommender(run, "cpu")
+    assert by_clicks.recommend(["i70"], **rules) == by_clicks.recommend(["i70"], k=40)
 
 
 def test_other_rules_hold_for_new_items(explorer: Recommender) -> None:

@@ -37,6 +37,8 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     Recommender(run, "cpu").save(path, export=False)
     for name in ("sold-out.txt", "in-stock.txt"):
         write_lines(folder / name, items[:2])
+    rows = ["id,expires,sold_at", *(f"{item},2026-11-20,2026-11-21" for item in items)]
+    write_lines(folder / "items-of-today.csv", rows)
     lines = [json.dumps(items[:2]), json.dumps({"session": [items[2]], "id": 3})]
     write_lines(folder / "sessions.jsonl", lines)
     pl.DataFrame({"session": [items]}).write_parquet(folder / "sessions.parquet")
@@ -51,7 +53,7 @@ def test_every_command_and_every_line_of_python_runs(
     # Saves a second export.
     monkeypatch.setattr(onnx_model, "as_onnx", lambda *_: exported.read_bytes())
     shown = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(shown) == 19
+    assert len(shown) == 21
     for line in shown:
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, f"{line}\n{done.err}"

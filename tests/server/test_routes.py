@@ -12,6 +12,7 @@ import pytest
 
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
+from tests.fixtures import with_attributes
 from tests.helpers import items_of
 from tests.server.asgi import in_process
 from tests.server.server_process import ANSWERED, Server, serving, until
@@ -21,7 +22,8 @@ BATCH = "/v1/recommend/batch"
 
 @pytest.fixture(scope="module")
 def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With columns; one of them has a value of 100 kB. The last five items are new."""
+    """With columns; one of them has a value of 100 kB. The last five items are new, and known as
+    those of a model are that reads attributes."""
     rec = Recommender.load(trained, "cpu")
     rec.vocabulary.columns.update(
         brand=[f"b{n % 3}" for n in range(30)],
@@ -30,7 +32,7 @@ def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         note=["x" * 100_000 if item == "i3" else "" for item in rec.vocabulary.ids],
     )
     popularity = rec.run.popularity * (np.arange(30) < 25)
-    rec.run = replace(rec.run, popularity=popularity)
+    rec.run = with_attributes(replace(rec.run, popularity=popularity), "brand")
     folder = tmp_path_factory.mktemp("answers") / "run"
     rec.save(folder, export=False)
     return folder
@@ -97,7 +99,7 @@ def test_the_same_answer_as_in_python(
 def test_new_items_are_marked_in_answers(
     server: Server, recommender: Recommender
 ) -> None:
-    options: dict[str, Any] = {"k": 10, "explore": 0.2}
+    options: dict[str, Any] = {"k": 10, "explore": 0.2, "now": "2026-11-20"}
 
     def explored(answer: Any) -> list[str]:
         return [item["item"] for item in answer["items"] if item.get("explored")]
@@ -127,6 +129,9 @@ def test_new_items_are_marked_in_answers(
         ({"diversify": {"column": "colour", "most": 2}}, 400, "colour"),
         ({"exclude": "last"}, 422, "exclude"),
         ({"explore": 0.6}, 422, "explore"),
+        ({"explore_days": 0}, 422, "explore_days"),
+        ({"now": "soon"}, 400, "now holds 'soon', which is not a date or time"),
+        ({"now": [1]}, 422, "now"),
         ({"pin": "i3"}, 422, "pin"),
     ],
 )

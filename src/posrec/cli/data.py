@@ -7,8 +7,10 @@ from typer import Argument, Context, Option
 from posrec.cli.options import (
     LOCAL,
     Address,
+    CreatedColumn,
     Dataset,
     Engine,
+    ExpiresColumn,
     Json,
     Threads,
     optional,
@@ -39,6 +41,8 @@ def prepare(
     all_items: bool = switch(
         "--all-items", "Recommend items with too few clicks too, by their attributes."
     ),
+    created_column: CreatedColumn = None,
+    expires_column: ExpiresColumn = None,
     recipe: str | None = optional(
         "clean (for your own log) or paper (the published preprocessing)."
     ),

@@ -57,7 +57,7 @@ def recommendations_table(answer: Recommendations) -> Table:
         cells = [f"{position}{mark}", item.item]
         if has_titles:
             cells.append(item.title or "")
-        cells.append(f"{item.score:,.0f}" if answer.popular else f"{item.score:.3f}")
+        cells.append(f"{item.score:,.1f}" if answer.popular else f"{item.score:.3f}")
         for value in (item.fields or {}).values():
             cells.append("" if value is None else str(value))
         table.add_row(*cells)
@@ -73,9 +73,9 @@ def notes(answer: Recommendations) -> Iterator[str]:
             "upper and lower case differ."
         )
     elif answer.unknown and answer.popular:
-        yield "The model knows none of the clicked items, so these are the most clicked items."
+        yield "The model knows none of the clicks, so these are the most clicked items of late."
     elif answer.popular:
-        yield "The session is empty, so these are the most clicked items."
+        yield "The session is empty, so these are the most clicked items of late."
 
 
 def explanation_table(name: str) -> Table:

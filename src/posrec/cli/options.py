@@ -42,6 +42,25 @@ Workers = Annotated[
     ),
 ]
 
+ItemsFile = Annotated[
+    Path | None,
+    Option(
+        help="A file with a row per item: columns for filters, and items that the training did "
+        "not see (for a run trained with attributes)."
+    ),
+]
+CreatedColumn = Annotated[
+    str | None,
+    Option(help="--items: the column of when an item was created. [default: created]"),
+]
+ExpiresColumn = Annotated[
+    str | None,
+    Option(
+        help="--items: the column of when an item expires, and is not recommended any more. "
+        "[default: expires]"
+    ),
+]
+
 Json = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 # A run of a model or with an encoding of the user's own is opened only with the code that these
 # options name.

@@ -13,9 +13,12 @@ from typer import Argument, Context, Option
 from posrec.cli.options import (
     LOCAL,
     Address,
+    CreatedColumn,
     Device,
     EncodingOption,
     Engine,
+    ExpiresColumn,
+    ItemsFile,
     Json,
     ModelOption,
     Overwrite,
@@ -72,18 +75,20 @@ Diversify = Annotated[
 Explore = Annotated[
     float | None,
     Option(
-        help="The share of places for new items, with few clicks in training; such as 0.05."
+        help="The share of places for new items that the model knows by their attributes; "
+        "such as 0.05."
     ),
+]
+ExploreDays = Annotated[
+    float | None,
+    Option(help="For how many days after it was created an item is new; 7 by default."),
+]
+Now = Annotated[
+    str | None,
+    Option(help="The date and time by which items expire; the clock's by default."),
 ]
 Fields = Annotated[
     str | None, Option(help="Columns to show with each item, with commas between them.")
-]
-ItemsFile = Annotated[
-    Path | None,
-    Option(
-        help="A file with a row per item: columns for filters, and items that the training did "
-        "not see (for a run trained with attributes)."
-    ),
 ]
 
 CONDITION = re.compile(
@@ -103,6 +108,8 @@ def answer_rules(options: dict[str, Any]) -> "AnswerRules":
         "boost": parse_boosts(options["boost"] or []),
         "diversify": parse_diversify(options["diversify"]),
         "explore": options["explore"],
+        "explore_days": options["explore_days"],
+        "now": options["now"],
         "fields": None if fields is None else fields.split(","),
         "allow": listed_ids(options["allow"], options["run"], options["items"]),
         "deny": listed_ids(options["deny"], options["run"], options["items"]),
@@ -125,8 +132,12 @@ def recommend(
     boost: Boost = None,
     diversify: Diversify = None,
     explore: Explore = None,
+    explore_days: ExploreDays = None,
+    now: Now = None,
     fields: Fields = None,
     items: ItemsFile = None,
+    created_column: CreatedColumn = None,
+    expires_column: ExpiresColumn = None,
     explain: bool = Option(
         False, "--explain", help="Show why: parts of scores, effects of clicks."
     ),
@@ -147,12 +158,14 @@ def recommend(
     """
     rules = answer_rules(context.params)
     from posrec.cli.explanations import drawn, notes, recommendations_table
+    from posrec.data.item_times import item_times
     from posrec.models.own_code import OwnCode
     from posrec.recommend.recommender import open_recommender
     from posrec.recommend.try_out import missing_export
 
     code = OwnCode(model, encoding)
-    recommender = open_recommender(run, device, code, items=items)
+    times = item_times(items, created_column, expires_column)
+    recommender = open_recommender(run, device, code, items=items, **times)
     if missing := missing_export(recommender):
         warn(missing)
     session = item or []
@@ -176,9 +189,10 @@ def recommend(
         say("No click is known to the model, so there is nothing to explain.")
     for sentence in notes(answer):
         say(sentence)
-    if explore and recommender.new_items is None:
+    if explore and recommender.explorable is None:
         say(
-            "The run knows no new items, with few clicks in training, so --explore changes nothing."
+            "The run knows items by their clicks alone, so --explore changes nothing; "
+            "a run of posrec-plus with attributes knows new ones."
         )
 
 
@@ -201,8 +215,12 @@ def score(
     boost: Boost = None,
     diversify: Diversify = None,
     explore: Explore = None,
+    explore_days: ExploreDays = None,
+    now: Now = None,
     fields: Fields = None,
     items: ItemsFile = None,
+    created_column: CreatedColumn = None,
+    expires_column: ExpiresColumn = None,
     overwrite: Overwrite = False,
     engine: Engine = LOCAL,
     address: Address = None,
@@ -218,12 +236,14 @@ def score(
     posrec score runs/first sessions.parquet answers.parquet --engine ray
     """
     rules = answer_rules(context.params)
+    from posrec.data.item_times import item_times
     from posrec.io.executor import executor_of
     from posrec.models.own_code import OwnCode
     from posrec.recommend.files.score import score_file
     from posrec.recommend.recommender import open_recommender
 
     code = OwnCode(model, encoding)
+    times = item_times(items, created_column, expires_column)
     started = time.monotonic()
     with (
         executor_of(engine, address, workers) as executor,
@@ -232,7 +252,13 @@ def score(
         # Tasks on a cluster have a core each.
         cores = threads or usable_cores() if executor.cpus == 1 else 1
         open_run = partial(
-            open_recommender, run.absolute(), device, code, cores=cores, items=items
+            open_recommender,
+            run.absolute(),
+            device,
+            code,
+            cores=cores,
+            items=items,
+            **times,
         )
         counts = score_file(
             open_run,

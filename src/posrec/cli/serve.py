@@ -9,8 +9,10 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from posrec.cli.options import (
+    CreatedColumn,
     Device,
     EncodingOption,
+    ExpiresColumn,
     ModelOption,
     Overwrite,
     RunFolder,
@@ -189,6 +191,8 @@ def serve(
     items: Path | None = optional(
         "Columns of the items, such as stock; read again on change."
     ),
+    created_column: CreatedColumn = None,
+    expires_column: ExpiresColumn = None,
     feedback: Path | None = optional(
         "Write what POST /v1/feedback receives to Parquet files in this folder."
     ),
@@ -218,6 +222,7 @@ def serve(
         from posrec.server.settings import ServeOptions, chosen_key, parse_keep
     except ImportError:
         raise not_installed("serving", "serve") from None
+    from posrec.data.item_times import item_times
     from posrec.models.own_code import OwnCode
 
     hide_password(session_store)
@@ -233,6 +238,7 @@ def serve(
         "code": OwnCode(model, encoding),
         "split": parse_shares(split, len(run)),
         "items_file": items,
+        "item_times": item_times(items, created_column, expires_column),
         "keep_feedback": parse_keep(keep_feedback, feedback),
     }
     plain = msgspec.to_builtins(options, enc_hook=str)  # paths become text

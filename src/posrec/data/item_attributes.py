@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from posrec.data.attribute_reader import AttributeReader
+from posrec.data.item_times import CREATED, EXPIRES
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.nn.items.attribute_vectors import AttributeTable
@@ -31,7 +32,11 @@ def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
     """
     columns = vocabulary.columns
     if setting == AUTO:
-        kinds = {name: kind_of(name, values) for name, values in columns.items()}
+        kinds = {
+            name: kind_of(name, values)
+            for name, values in columns.items()
+            if name not in (CREATED, EXPIRES)
+        }
         return {name: kind for name, kind in kinds.items() if kind is not None}
     chosen = {}
     for choice in setting.split(","):

@@ -3,10 +3,11 @@
 import io
 import json
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import polars as pl
 
+from posrec.data.item_times import CREATED, EXPIRES, ItemTimes, read_moments
 from posrec.data.source.files import File, find_files, read_whole, size_of
 from posrec.data.source.log import as_frame, is_path
 from posrec.data.source.readers.columns import (
@@ -92,9 +93,9 @@ def in_slices(column: pl.Series) -> list[Any]:
     return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 
 
-def read_items(source: Any) -> ItemFile:
+def read_items(source: Any, **times: Unpack[ItemTimes]) -> ItemFile:
     if not is_path(source):
-        return with_ids("items", as_frame(source).collect())
+        return with_ids("items", as_frame(source).collect(), times)
     path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
     endings = PurePath(path.name.lower()).suffixes
@@ -112,11 +113,28 @@ def read_items(source: Any) -> ItemFile:
         raise InputError(
             f"{path} can't be read as {kind}: {first_line(error)}"
         ) from None
-    return with_ids(path, rows)
+    return with_ids(path, rows, times)
 
 
-def with_ids(path: File | str, rows: pl.DataFrame) -> ItemFile:
+def with_times(path: File | str, rows: pl.DataFrame, times: ItemTimes) -> pl.DataFrame:
+    """The rows with the columns `created` and `expires`, whose values are checked."""
+    names = (times.get("created_column"), times.get("expires_column"))
+    for name, column in zip((CREATED, EXPIRES), names, strict=True):
+        if column and column not in rows.columns:
+            raise InputError(
+                f"{path} has no column {column!r} (--{name}-column); it has "
+                f"{comma_separated(rows.columns)}"
+            )
+        if column and column != name:
+            rows = rows.drop(name, strict=False).rename({column: name})
+        if name in rows.columns:
+            read_moments(f"{path}: column {name!r}", rows[name])
+    return rows
+
+
+def with_ids(path: File | str, rows: pl.DataFrame, times: ItemTimes) -> ItemFile:
     """`product` may be an object, which is not an id."""
+    rows = with_times(path, rows, times)
     id_columns = [
         name
         for name, type in rows.schema.items()

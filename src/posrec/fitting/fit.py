@@ -29,7 +29,7 @@ from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.folder import POPULARITY, Run
+from posrec.runs.folder import POPULARITY, RECENT, Run
 from posrec.runs.run import begin_run, finish_run, is_new_run, load_run
 from posrec.training.loop import Training, TrainingContext, evaluate_on
 from posrec.training.training_log import EVENTS, LOG
@@ -288,5 +288,5 @@ def remove_beginning(run: Path) -> None:
         return
     for name in (SELECTION, EVENTS):
         shutil.rmtree(run / name, ignore_errors=True)
-    for name in (RUN, VOCABULARY, POPULARITY, LOG):
+    for name in (RUN, VOCABULARY, POPULARITY, RECENT, LOG):
         (run / name).unlink(missing_ok=True)

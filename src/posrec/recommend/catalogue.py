@@ -5,6 +5,7 @@ clients choose the filters.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from posrec.data.item_times import EXPIRES
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.recommend.filters import Attribute, FilterColumns, is_number, shown
@@ -46,6 +48,13 @@ class Candidates:
             return None
         is_few = np.count_nonzero(self.mask) <= max(FEW, len(self.mask) // FEW)
         return np.flatnonzero(self.mask) if is_few else None
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The numbers of the items of a mask."""
+        assert self.mask is not None
+        numbers: list[int] = (np.flatnonzero(self.mask) + 1).tolist()
+        return numbers
 
     def __and__(self, other: "Candidates") -> "Candidates":
         if self.mask is None:
@@ -131,6 +140,8 @@ class Catalogue:
         )
         boosted = partial(items_by_factor, self.attributes)
         self.boosts = LatestResults(boosted, items, MOST_FACTORS)
+        # Without expired items: from when until when, and the catalogue.
+        self.current: tuple[float, float, Catalogue | None] = (0.0, 0.0, None)
 
     def with_rules(
         self, allow: Collection[Click] | None, deny: Collection[Click] | None
@@ -145,6 +156,24 @@ class Catalogue:
         columns = {**self.vocabulary.columns, **columns}
         attributes = FilterColumns(columns, self.items, before=self.attributes)
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
+
+    def at(self, now: float, keep: bool = False) -> "Catalogue":
+        """Without the items that have expired by then. What is kept, for the clock, is shared by
+        requests until another item expires."""
+        ends = self.attributes.moments(EXPIRES)
+        if ends is None:
+            return self
+        start, end, alive = self.current
+        if not start <= now < end:
+            expired = ends <= now
+            rules = Candidates(~expired) & self.rules if expired.any() else self.rules
+            alive = Catalogue(self.vocabulary, self.items, self.attributes, rules)
+            alive.boosts = self.boosts
+            if keep:
+                end = float(ends.min(where=ends > now, initial=math.inf))
+                self.current = (now, end, alive)
+        assert alive is not None
+        return alive
 
     @cached_property
     def titles(self) -> Sequence[Any] | None:

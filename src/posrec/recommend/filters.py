@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from posrec.data.item_times import CREATED, EXPIRES, Moments, read_moments
 from posrec.errors import InputError
 from posrec.recommend.rank.best_items import Columns, Mask
 
@@ -86,6 +87,11 @@ class Attribute:
         except (TypeError, ValueError):
             return None
         return None if np.isnan(numbers).all() else numbers
+
+    @cached_property
+    def moments(self) -> Moments:
+        """[n] the values as times; NaN for no value."""
+        return read_moments(f"column {self.name!r}", self.values)
 
     @cached_property
     def groups(self) -> Columns:
@@ -190,6 +196,11 @@ class FilterColumns:
             has_lists = any(isinstance(value, list) for value in attribute.values[:100])
             if name != "title" and not has_lists:
                 attribute.index, attribute.numbers  # noqa: B018  # built and kept
+            if name in (CREATED, EXPIRES):
+                attribute.moments  # noqa: B018
+
+    def moments(self, name: str) -> Moments | None:
+        return self.columns[name].moments if name in self.columns else None
 
     def matching(self, filter: Mapping[str, Any]) -> Mask:
         if not isinstance(filter, Mapping):

@@ -6,6 +6,7 @@ may be recommended (catalogue.py), then come boosts, diversity, pinned items and
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
@@ -13,8 +14,16 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
+from posrec.data.item_times import read_moments
 from posrec.errors import InputError
 from posrec.recommend.catalogue import EVERY_ITEM, Candidates, Catalogue, mask_of
+from posrec.recommend.explore import (
+    Explorable,
+    checked_days,
+    in_turn,
+    pool_size,
+    turn_of,
+)
 from posrec.recommend.filters import FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
@@ -32,8 +41,6 @@ POOL_PER_PLACE = 8
 LARGEST_GROUP_POOL = 10_000
 GROUP_SEARCHES = 8
 POOL_GROWTH = 8
-FEW_CLICKS = 5  # an item with fewer is new; `posrec prepare` leaves them out by default
-EXPLORE_POOL = 100  # new items from which those of a list are drawn
 MOST_EXPLORED = 20
 MOST_SHARE_EXPLORED = 0.5
 
@@ -48,6 +55,7 @@ class SimilarRules(TypedDict, total=False):
     deny: Collection[Click] | None
     filter: Mapping[str, Any] | None
     fields: Sequence[str] | None
+    now: Any
 
 
 class AnswerRules(SimilarRules, total=False):
@@ -59,6 +67,7 @@ class AnswerRules(SimilarRules, total=False):
     boost: Mapping[str, Mapping[str, float]] | None
     diversify: float | str | Mapping[str, Any] | None
     explore: float | None
+    explore_days: float | None
 
 
 class Ordered(NamedTuple):
@@ -133,6 +142,16 @@ def best_first(ranking: Ranking) -> Ranking:
     return sorted(ranking, key=lambda item: -item[1])
 
 
+def clock() -> float:
+    """Milliseconds since 1970, in whole seconds."""
+    return 1000.0 * int(time.time())
+
+
+def moment_of(now: Any) -> float:
+    moment = math.nan if now is None else float(read_moments("now", [now])[0])
+    return clock() if math.isnan(moment) else moment
+
+
 def columns_of(ranking: Ranking) -> Columns:
     return np.array([number - 1 for number, _ in ranking], np.int64)
 
@@ -140,7 +159,8 @@ def columns_of(ranking: Ranking) -> Columns:
 class Plan:
     """What is asked for, with ids and columns looked up; an InputError where that is not possible.
 
-    `similarity` is None for models without item vectors, `new_items` for runs without new items.
+    `similarity` is None for models without item vectors, `explorable` for those that know items by
+    their clicks alone.
     """
 
     def __init__(
@@ -149,13 +169,16 @@ class Plan:
         similarity: Similarity | None,
         k: int | None = None,
         *,
-        new_items: Candidates | None = None,
+        explorable: Explorable | None = None,
         **rules: Unpack[AnswerRules],
     ) -> None:
         options = AnswerRules.__annotations__.keys()
         if unknown := sorted(rules.keys() - options):
             names = ", ".join(["k", *sorted(options)])
             raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {names}")
+        now = rules.get("now")
+        self.now = moment_of(now)
+        catalogue = catalogue.at(self.now, keep=now is None)
         self.catalogue = catalogue
         self.similarity = similarity
         self.k = checked_k(k)
@@ -177,9 +200,10 @@ class Plan:
         if self.limit is None:
             self.diversity = checked_diversity(diversify, similarity)
         self.explore = checked_explore(rules.get("explore"))
+        days = checked_days(rules.get("explore_days"))
         self.new_items: Candidates | None = None
-        if new_items is not None and self.explore:
-            self.new_items = new_items & self.candidates
+        if explorable is not None and self.explore:
+            self.new_items = explorable.at(catalogue, self.now, days) & self.candidates
         self.fields = catalogue.fields(rules.get("fields"))
 
     @property
@@ -201,8 +225,7 @@ class Plan:
             items = pinned & self.candidates
             queries.append(self.query(session, len(self.pinned), items))
         if self.new_items is not None:
-            items = self.explorable(session, self.new_items)
-            queries.append(self.query(session, EXPLORE_POOL, items))
+            queries.append(self.new_query(session, self.new_items))
         return queries
 
     def queries_by_factor(
@@ -221,14 +244,13 @@ class Plan:
             left_out = left_out.union([session.current])
         return Query(session, k, items, left_out)
 
-    def explorable(self, session: EncodedSession, new_items: Candidates) -> Candidates:
-        """The new items to rank. Without a known click they have no order, so some are drawn."""
-        assert new_items.mask is not None
-        columns = np.flatnonzero(new_items.mask)
-        if session.numbers or len(columns) <= EXPLORE_POOL:
-            return new_items
-        drawn = columns[Random().sample(range(len(columns)), EXPLORE_POOL)]
-        return Candidates(mask_of(self.catalogue.items, (drawn + 1).tolist()))
+    def new_query(self, session: EncodedSession, new_items: Candidates) -> Query:
+        """Ranks those that are near the session. Without a known click they have no order."""
+        if session.numbers:
+            return self.query(session, pool_size(new_items), new_items)
+        numbers = in_turn(new_items.numbers, turn_of(session, self.now))
+        items = Candidates(mask_of(self.catalogue.items, numbers))
+        return self.query(session, len(numbers), items)
 
     def ordered(
         self, session: EncodedSession, rankings: Sequence[Ranking], rank: Rank
@@ -314,22 +336,22 @@ class Plan:
     def with_explored(
         self, session: EncodedSession, items: Ranking, pinned: int, new_ranking: Ranking
     ) -> Ordered:
-        """The list with new items in some places, but not in the first or a pinned one.
-
-        A new item is drawn in proportion to 1 / rank, by the session alone, so that the same
-        session gets the same list. Without a known click every draw is new, and all are alike.
-        """
-        draw = Random(str(session.numbers) if session.numbers else None)
+        """The list with new items in some places, but not in the first or a pinned one."""
+        turn = turn_of(session, self.now)
+        draw = Random(turn)
         share = int(self.explore * self.k + draw.random())
         count = min(share, MOST_EXPLORED, self.k - max(pinned, 1))
         in_list = {number for number, _ in items}
-        # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank,
-        # or 1 for all.
-        keys = {}
-        for rank, item in enumerate(new_ranking, start=1):
-            if item[0] not in in_list:
-                keys[item] = draw.random() ** (rank if session.numbers else 1)
-        drawn = sorted(keys, key=lambda item: -keys[item])
+        scores = dict(new_ranking)
+        numbers = sorted(scores)
+        if not session.numbers:
+            assert self.new_items is not None
+            numbers = self.new_items.numbers
+        drawn = [
+            (number, scores[number])
+            for number in in_turn(numbers, turn)
+            if number in scores and number not in in_list
+        ]
         chosen = self.within_limit(drawn, count, [])
         places_left = self.k - pinned - len(chosen)
         rest = self.within_limit(items[pinned:], places_left, chosen)

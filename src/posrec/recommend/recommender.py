@@ -1,7 +1,7 @@
 """Recommender: raw item ids in, raw item ids out, for any model.
 
 Items that the model does not know are skipped and named in the result. A session without a known
-item gets the most clicked items, and the result says so.
+item gets the most clicked items of late, and the result says so.
 """
 
 import math
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
+from posrec.data.item_times import ItemTimes
 from posrec.device import choose_device, usable_cores
 from posrec.errors import InputError, RunFailed
 from posrec.progress import Progress, default_progress
-from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
-from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
+from posrec.recommend.catalogue import Catalogue, Fields, values_of
+from posrec.recommend.explore import Explorable, explorable_of
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, Search, TableSearch
 from posrec.recommend.rank.encoder import Encoder, OnnxModel
 from posrec.recommend.rank.ranker import Ranker
@@ -94,7 +96,8 @@ class Recommender:
 
             scorer = scorer or TorchEncoder(self.model, self.device)
             search = search or search_of(self.model, self.device)
-        self.ranker = Ranker(scorer, search, self.popularity, cores)
+        recent = run.popularity if run.recent is None else run.recent
+        self.ranker = Ranker(scorer, search, np.asarray(recent, np.float64), cores)
 
     @cached_property
     def device(self) -> "torch.device":
@@ -155,7 +158,9 @@ class Recommender:
                 add_export(saved, default_progress())
         self.run = replace(saved, path=Path(folder))
 
-    def with_items(self, items: Any, progress: Progress | None = None) -> "Recommender":
+    def with_items(
+        self, items: Any, progress: Progress | None = None, **times: Unpack[ItemTimes]
+    ) -> "Recommender":
         """A recommender that also knows items which the training did not see.
 
         A row whose id the run does not know becomes an item, with the vector that its attributes
@@ -166,6 +171,7 @@ class Recommender:
         Args:
             items: A file or a table with a row per item, as for `posrec prepare --items`.
             progress: Receives messages; by default they are printed to standard error.
+            created_column, expires_column: The columns to read as `created` and `expires`.
 
         Returns:
             A new recommender; this one does not change.
@@ -177,7 +183,7 @@ class Recommender:
 
         progress = progress or default_progress()
         ids = self.vocabulary.ids[: self.items]
-        rows = read_items(items).by_known_id(ids, progress)
+        rows = read_items(items, **times).by_known_id(ids, progress)
         found = find_new_items(self.run, rows)
         if found.note:
             progress.message(found.note)
@@ -226,10 +232,9 @@ class Recommender:
         return number
 
     @cached_property
-    def new_items(self) -> Candidates | None:
-        """The items with few training clicks; None if there are none."""
-        is_new = self.popularity < FEW_CLICKS
-        return Candidates(is_new) if is_new.any() else None
+    def explorable(self) -> Explorable | None:
+        """For `explore`."""
+        return explorable_of(self.run)
 
     def look_up(self, session: AnySession) -> EncodedSession:
         numbers: list[int] = []
@@ -246,7 +251,7 @@ class Recommender:
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
         return Plan(
-            self.catalogue, self.similarity, k, new_items=self.new_items, **rules
+            self.catalogue, self.similarity, k, explorable=self.explorable, **rules
         )
 
     def rank(self, requests: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
@@ -301,7 +306,7 @@ class Recommender:
 
         Args:
             session: Item ids, the oldest click first; a `Session`; or a list of such sessions. An
-                empty session gets the most clicked items.
+                empty session gets the most clicked items of late.
             k: How many items, 1 or more; 20 by default.
             exclude: "current" leaves out the item of the last click, "seen" every item of the
                 session. `exclude_seen=True` is the same as `exclude="seen"`.
@@ -315,8 +320,12 @@ class Recommender:
             diversify: From 0 to 1, how much to prefer items that differ from those above them; or
                 a column, for one item of each of its values; or
                 `{"column": "brand", "most": 2}` for at most two.
-            explore: From 0 to 0.5, the share of places given to new items, those with fewer than
-                5 clicks in training. They have `Recommendation.explored`.
+            explore: From 0 to 0.5, the share of places given to new items that the model knows by
+                their attributes. They have `Recommendation.explored`.
+            explore_days: For how many days after its `created` an item is new, 7 by default; one
+                without is new if it has fewer than 5 clicks in training.
+            now: The date and time by which items expire (their column `expires`), as text, number,
+                date or datetime; by default the clock's.
             fields: The names of columns to return with each item, in `Recommendation.fields`.
 
         Returns:
@@ -397,7 +406,7 @@ class Recommender:
         Args:
             item: An item id; it is not among the items.
             k: How many items; 20 by default.
-            filter, allow, deny, fields: As in `recommend`.
+            filter, allow, deny, fields, now: As in `recommend`.
 
         Returns:
             The items; a score is a cosine, from -1 to 1.
@@ -445,10 +454,11 @@ def open_recommender(
     use_export: bool = True,
     cores: int = 1,
     items: Path | None = None,
+    **times: Unpack[ItemTimes],
 ) -> Recommender:
     """As `Recommender.load`, for commands and the server; `cores` may be used. `items` is a file
-    for `Recommender.with_items`."""
+    for `Recommender.with_items`, and `times` its columns."""
     from posrec.recommend.export.opening import open_parts
 
     recommender = Recommender(*open_parts(folder, device, code, use_export, cores))
-    return recommender if items is None else recommender.with_items(items)
+    return recommender if items is None else recommender.with_items(items, **times)

@@ -26,8 +26,8 @@ class Recommendation:
         item: The raw item id.
         score: The model's score; the higher, the better. With posrec-plus it is the logarithm of
             the probability that the item is clicked next; scores of other models compare the items
-            of one session only. For popular items it is the number of clicks in training, for
-            similar items a cosine.
+            of one session only. For popular items it counts the clicks in training, old ones
+            less; for similar items it is a cosine.
         title: The item's title, where the vocabulary has one.
         fields: The item's columns that were asked for, by name; None if none were.
         pinned: Whether the request pinned it.
@@ -59,8 +59,8 @@ class Recommendations:
     Attributes:
         items: The recommended items.
         unknown: The session's clicks on items that the model does not know. They were skipped.
-        popular: Whether no click was known. The items are then the most clicked ones, and scores
-            are click counts.
+        popular: Whether no click was known. The items are then the most clicked ones of late, and
+            scores count their clicks, old ones less (the setting `half_life`).
 
     Example:
         >>> items = (Recommendation("sku-9", 4.2), Recommendation("sku-3", 3.1))

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 METRICS = "metrics.json"
 RANKS = "ranks.npy"
 POPULARITY = "popularity.npy"
+RECENT = "recent.npy"
 # What checksums.json lists. training/training_log.py and fitting/refit.py write the last two.
 FILES = (
     RUN,
     WEIGHTS,
     VOCABULARY_FILE,
     POPULARITY,
+    RECENT,
     METRICS,
     RANKS,
     CONTINUATION,
@@ -54,9 +56,10 @@ NETWORK = "network.onnx"
 ITEMS = "items.safetensors"
 INDEX = "items.faiss"
 EXPORT = (NETWORK, ITEMS, INDEX)  # added to a finished run
-SCHEMA = 3  # of config.json
+SCHEMA = 4  # of config.json
 
 Clicks = npt.NDArray[np.int64]
+WeightedClicks = npt.NDArray[np.float64]
 Result = TypeVar("Result")
 
 
@@ -76,6 +79,8 @@ class Run:
             starts from the run; None for a counting model.
         attributes: what gives items that come later their vectors, if the run was trained with
             attributes.
+        recent: [n] the same clicks, of which old ones count less (the setting `half_life`); None if
+            all count alike.
     """
 
     path: Path
@@ -87,6 +92,7 @@ class Run:
     sha256: Mapping[str, str] = field(default_factory=dict)
     continuation: "tuple[dict[str, Tensor], dict[str, Any]] | None" = None
     attributes: Attributes | None = None
+    recent: WeightedClicks | None = None
 
     @cached_property
     def model(self) -> "Model":
@@ -179,7 +185,8 @@ def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
         "path": reader.folder,
         "vocabulary": vocabulary,
         "config": config,
-        "popularity": read_popularity(reader, items),
+        "popularity": read_clicks(reader, POPULARITY, items),
+        "recent": read_clicks(reader, RECENT, items),
         "metrics": reader.json(METRICS) if reader.has(METRICS) else None,
         "attributes": read_attributes(reader, config),
         "sha256": reader.sha256,
@@ -213,9 +220,9 @@ def check_fields(path: Path, config: dict[str, Any]) -> None:
         )
 
 
-def read_popularity(reader: FolderReader, items: int) -> Clicks:
-    path = reader.folder / POPULARITY
-    clicks = reader.array(POPULARITY)
+def read_clicks(reader: FolderReader, name: str, items: int) -> npt.NDArray[Any]:
+    path = reader.folder / name
+    clicks = reader.array(name)
     fix = "copy or train the run again"
     if clicks.shape != (items,):
         raise InputError(f"{path} does not fit the run's {items} items; {fix}")

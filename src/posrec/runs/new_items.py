@@ -48,6 +48,7 @@ class NewItems:
             vocabulary=self.vocabulary,
             config={**run.config, "items": len(self.vocabulary)},
             popularity=np.concatenate([run.popularity, nothing]),
+            recent=None if run.recent is None else np.append(run.recent, nothing),
         )
 
     def search_rows(self, run: Run, width: int) -> Floats:

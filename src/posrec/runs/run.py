@@ -39,13 +39,17 @@ from posrec.runs.folder import (
     METRICS,
     POPULARITY,
     RANKS,
+    RECENT,
     SCHEMA,
     Run,
+    WeightedClicks,
     read_config,
     read_parts,
     read_run,
 )
 from posrec.version import __version__
+
+DAY = 86_400_000  # milliseconds
 
 
 def run_config(
@@ -77,7 +81,7 @@ def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
         return False
     for file in path.iterdir():
         # What a process leaves that is killed while it begins a run.
-        is_ours = file.name in (LOCK, VOCABULARY_FILE, POPULARITY)
+        is_ours = file.name in (LOCK, VOCABULARY_FILE, POPULARITY, RECENT)
         if not is_ours and not UNFINISHED.fullmatch(file.name):
             raise InputError(
                 f"{path} exists and is not a run folder; name another folder"
@@ -110,7 +114,7 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
 def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None:
     """Write what a run has before its training, or what a resumed run lacks of it."""
     if not (path / RUN).exists():
-        for name in (VOCABULARY_FILE, POPULARITY):
+        for name in (VOCABULARY_FILE, POPULARITY, RECENT):
             # A run that was killed before it had a config may have left it.
             (path / name).unlink(missing_ok=True)
         # The config is first: a run that is killed afterwards can be resumed.
@@ -121,6 +125,22 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
         items = config["items"]
         clicks = data.train_clicks[1 : items + 1]
         write_array(path / POPULARITY, clicks.numpy())
+    if not (path / RECENT).exists():
+        recent = recent_clicks(data, config["items"], config["training"]["half_life"])
+        write_array(path / RECENT, recent)
+
+
+def recent_clicks(
+    data: PreparedDataset, items: int, half_life: float
+) -> WeightedClicks:
+    """[n] The training clicks of items 1..n. Each `half_life` days between a session's begin and
+    the last one's halve its clicks, if the log has times."""
+    ages = np.zeros(data.train.sessions)
+    if data.trained_until is not None:
+        ages = (data.trained_until - data.train.times.numpy()) / DAY
+    weights = np.repeat(0.5 ** (ages / half_life), data.train.lengths.numpy())
+    clicks = np.bincount(data.train.items.numpy(), weights, items + 1)
+    return clicks[1 : items + 1].astype(np.float64)
 
 
 def finish_run(path: Path) -> None:
@@ -217,6 +237,8 @@ def saving(run: Run, folder: Path, overwrite: bool) -> Iterator[Run]:
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
         write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
         write_array(unfinished / POPULARITY, np.asarray(run.popularity))
+        recent = run.popularity if run.recent is None else run.recent
+        write_array(unfinished / RECENT, np.asarray(recent))
         if run.metrics is not None:
             write_json(unfinished / METRICS, run.metrics)
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})

@@ -52,8 +52,8 @@ EVENTS = {
 }
 BY_RUN = {
     "answers": "Answers, one for each session of a batch.",
-    "popular_answers": "Answers with the most clicked items, since no click of the session "
-    "was known.",
+    "popular_answers": "Answers with the most clicked items of late, since no click of the "
+    "session was known.",
     "short_answers": "Answers with fewer items than were asked for.",
     "session_clicks": "Clicks of the sessions that were answered.",
     "unknown_items": "Of these clicks, those on items that the model does not know.",

@@ -14,6 +14,7 @@ from posrec.server.http.openapi import PLAYGROUND, docs_page, document
 from posrec.server.http.operation import HTML, TEXT, Operation, RequestContext
 from posrec.server.schemas import (
     MOST_ITEMS,
+    NOW,
     ExplainAnswer,
     ExplainRequest,
     FeedbackAnswer,
@@ -47,6 +48,7 @@ class SimilarQuery(Struct):
     filter: Annotated[
         str, Meta(max_length=10_000, description="A filter, as JSON.")
     ] = ""
+    now: Annotated[str, Meta(max_length=100, description=NOW)] = ""
     split_by: SplitBy = ""
 
 
@@ -102,7 +104,11 @@ class Routes:
 
         def find() -> SimilarAnswer:
             hits = recommender.similar_items(
-                item, query.k, filter=columns, fields=fields
+                item,
+                query.k,
+                filter=columns,
+                fields=fields,
+                now=query.now or None,
             )
             items = [
                 RecommendedItem(hit.item, hit.score, hit.title, hit.fields)

@@ -46,6 +46,13 @@ Exclude = Annotated[Literal["current", "seen"], Meta(description=EXCLUDE)]
 Explore = Annotated[
     float, Meta(ge=0, le=0.5, description="The share of places for new items.")
 ]
+ExploreDays = Annotated[
+    float, Meta(gt=0, description="For how many days an item is new; 7 by default.")
+]
+NOW = (
+    "The time by which items expire, as a date and time or a number; else the clock's."
+)
+Now = Annotated[Annotated[str, Meta(max_length=100)] | float, Meta(description=NOW)]
 FieldNames = Annotated[
     list[str], Meta(max_length=100, description="Columns to answer with each item.")
 ]
@@ -95,6 +102,8 @@ class AnswerRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     boost: Boost | None = None
     diversify: Diversify | None = None
     explore: Explore | None = None
+    explore_days: ExploreDays | None = None
+    now: Now | None = None
     fields: FieldNames | None = None
 
     def __post_init__(self) -> None:

@@ -138,7 +138,7 @@ def check_files(settings: ServeOptions) -> None:
     if settings.items_file is not None:
         # Every worker reads the file, while others answer.
         os.environ.setdefault(POLARS_THREADS, "1")
-        read_columns(Path(settings.items_file), None)
+        read_columns(Path(settings.items_file), None, **settings.item_times)
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
     if settings.session_store is not None:

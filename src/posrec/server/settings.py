@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from posrec.config import parse_duration
+from posrec.data.item_times import ItemTimes
 from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
@@ -44,6 +45,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     allow_file: str | None = None
     deny_file: str | None = None
     items_file: str | None = None
+    item_times: ItemTimes = {}
     feedback: str | None = None
     keep_feedback: float | None = None  # seconds
     shared: str = ""  # the folder for the files that several workers share

@@ -8,12 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from posrec.errors import InputError
 from posrec.recommend.catalogue import MOST_FACTORS, Catalogue
-from posrec.recommend.plan import (
-    EXPLORE_POOL,
-    LARGEST_POOL,
-    POOL_PER_ITEM,
-    SMALLEST_POOL,
-)
+from posrec.recommend.explore import EXPLORE_POOL
+from posrec.recommend.plan import LARGEST_POOL, POOL_PER_ITEM, SMALLEST_POOL
 from posrec.server.schemas import AnswerRequest, ColumnLimit
 
 QUICK_WORK = 6  # the most work of a request that is computed together with others

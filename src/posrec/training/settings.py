@@ -109,6 +109,13 @@ class Settings:
         "new one in an epoch",
         at_least=0,
     )
+    half_life: float = setting(
+        3.0,
+        "of the clicks by which items are ranked for "
+        "[a session without a known click](recommending.md#rules-for-all-options): a click this "
+        "many days before the end of the log counts half",
+        above=0,
+    )
     seed: int = setting(0, "of initial weights, shuffling, dropout and drawn negatives")
 
     def rate_at(self, epochs: float) -> float:

@@ -20,6 +20,7 @@ from posrec.io.executor import Cluster, ThisProcess
 from posrec.recommend.files import formats
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
+from tests.fixtures import with_attributes
 from tests.helpers import (
     RecordingProgress,
     command,
@@ -278,7 +279,8 @@ def run(trained: Path, tmp_path: Path) -> Path:
         price=[str(n) for n in numbers],
         sale=[n % 2 == 0 for n in numbers],
     )
-    rec.run = replace(rec.run, popularity=rec.run.popularity * (np.array(numbers) < 25))
+    popularity = rec.run.popularity * (np.array(numbers) < 25)
+    rec.run = with_attributes(replace(rec.run, popularity=popularity), "brand")
     rec.save(tmp_path / "run", export=False)
     return tmp_path / "run"
 

@@ -17,10 +17,12 @@ from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
 from posrec.server.content.item_columns import ItemColumns, read_columns
 from posrec.server.content.reload import WatchedFile
-from tests.helpers import command, write_lines
+from tests.helpers import command, refused, write_lines
 from tests.server.asgi import in_process
 from tests.server.asking import Asker
 from tests.server.server_process import serving, until
+
+BATCH = "/v1/recommend/batch"
 
 
 def write_items(path: Path, in_stock: set[int], title: str = "Tent") -> None:
@@ -146,6 +148,64 @@ def test_a_file_of_other_ids_changes_nothing_and_is_logged(
         assert (line["level"], line["known"], line["left_out"]) == ("warning", 0, 1)
         assert server.recommend("i3").status == 200
         assert server.get("/v1/run").json()["columns"] == []
+
+
+@pytest.mark.usefixtures("frequent_polls")
+def test_expired_items_are_not_recommended(trained: Path, tmp_path: Path) -> None:
+    """i0 to i9 have expired, and i10 to i19 will."""
+    path = tmp_path / "items.csv"
+    ends = ["2001-01-01", "2101-01-01", ""]
+
+    def write(ends: list[str]) -> None:
+        rows = [f"i{n},{ends[n // 10]},{n % 2}" for n in range(30)]
+        path.write_text("\n".join(["id,until,brand", *rows, ""]))
+
+    def asked(server: Asker, session: list[str], **more: Any) -> set[int]:
+        more = {"k": 100, "pin": ["i3", "i13", "i23"], **more}
+        answer = server.recommend(*session, **more)
+        batch = server.post(BATCH, {"sessions": [session], **more}).json()["answers"][0]
+        assert [item["item"] for item in batch["items"]] == answer.items
+        assert not answer.json()["unknown"]
+        return {int(item[1:]) for item in answer.items}
+
+    def similar(server: Asker, query: str) -> set[int]:
+        items = server.get(f"/v1/similar/i3?k=100{query}").items
+        return {int(item[1:]) for item in items}
+
+    write(ends)
+    every = set(range(30))
+    times = {"expires_column": "until", "created_column": None}
+    store = f"sqlite:{tmp_path / 'sessions.sqlite'}"
+    options: dict[str, Any] = {"items_file": str(path), "item_times": times}
+    with in_process(trained, session_store=store, **options) as server:
+        for session in (["i3", "i4"], []):
+            boost = {"brand": {"1": 2.0}}
+            now = every - set(range(10))
+            assert asked(server, session) == now
+            assert asked(server, session, boost=boost, deny=["i20"]) == now - {20}
+            assert asked(server, session, now="2000-12-31T23:59:59Z") == every
+            assert asked(server, session, now=978_307_200) == now
+            assert asked(server, session, now="2101-01-01") == set(range(20, 30))
+        assert similar(server, "") == now
+        assert similar(server, "&now=2000-01-01") == every - {3}
+        clicked = server.post("/v1/sessions/s/click", {"item": "i3", "k": 100})
+        assert {int(item[1:]) for item in clicked.items} == now
+        write(["soon", *ends[1:]])
+        failure = f"{path} could not be read again; what was read before stays"
+        until(lambda: server.logged(failure))
+        assert asked(server, ["i3"]) == now
+        write(ends[::-1])
+        until(lambda: asked(server, ["i3"]) == set(range(20)))
+
+
+def test_a_column_of_times_that_the_file_does_not_have_is_refused(
+    trained: Path, path: Path
+) -> None:
+    asked = ("serve", trained, "--items", path, "--created-column", "since")
+    assert "has no column 'since' (--created-column); it has sku, title" in refused(
+        *asked
+    )
+    assert "columns of --items" in refused("serve", trained, "--expires-column", "x")
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ class PrepareOptions:
     format: str | None = None
     test: Any = None
     items: Any = None
+    created_column: str | None = None
+    expires_column: str | None = None
     all_items: bool = False
     recipe: str | None = None
     overwrite: bool = False

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
+from posrec.data.item_times import item_times
 from posrec.data.items import read_items
 from posrec.data.prepare import notices, recipes, steps
 from posrec.data.prepare.memory import choose_workplace
@@ -63,9 +64,9 @@ def prepare(
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: All other options of `posrec prepare`, as text or as values (`events=["view"]`):
-            session_column, user_column, item_column, time_column, event_column, events,
-            event_weights, target_events, delimiter, time_unit, time_format, bad_lines,
-            bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support,
+            created_column, expires_column, session_column, user_column, item_column, time_column,
+            event_column, events, event_weights, target_events, delimiter, time_unit, time_format,
+            bad_lines, bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support,
             min_length, drop_duplicates, max_session_clicks, drop_repeats, max_length.
 
     Example:
@@ -96,9 +97,11 @@ def prepare_folder(
 ) -> dict[str, Any]:
     """As `prepare`, but returns the manifest without loading the dataset."""
     refuse_existing(out, options.overwrite)
+    items = options.items
+    times = item_times(items, options.created_column, options.expires_column)
     with open_logs(source, options, progress) as logs:
         options = recipes.choose_recipe(options, logs, progress)
-        item_file = None if options.items is None else read_items(options.items)
+        item_file = None if items is None else read_items(items, **times)
         with choose_workplace(logs, out, options, progress) as workplace:
             read = read_logs(logs, workplace)
             about_items = None

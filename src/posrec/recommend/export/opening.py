@@ -95,7 +95,7 @@ def by_usable_export(
     try:
         parts = by_export(run, reader, device, cores)
         if parts is not None and parts.scorer is not None:
-            popularity = np.asarray(run.popularity, np.float32)
+            popularity = np.asarray(run.popularity, np.float64)
             ranker = Ranker(parts.scorer, parts.search, popularity)
             ranker.rank([Query(EncodedSession([1]), 1)])
         return parts

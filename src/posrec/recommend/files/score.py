@@ -25,7 +25,7 @@ from posrec.recommend.files.formats import (
     answers_content,
     read_chunks,
 )
-from posrec.recommend.plan import AnswerRules, Ordered, Plan
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, clock
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.recommend.try_out import try_out
@@ -113,6 +113,7 @@ def score_file(
         )
     started = time.monotonic()
     counts = Counter[str]()
+    rules["now"] = rules.get("now") or clock()  # the same in every process
     with answer_writer(out, overwrite) as write:
         scorer = ChunkScorer(open_run, out, k, rules)
         chunks = read_chunks(source)

@@ -189,18 +189,18 @@ def allowed(scores: Floats, masks: Masks) -> Floats:
     """Rounded scores [B, n'] that are below LOWEST for all items that the masks leave out."""
     if all(mask is None for mask in masks):
         return scores
-    rows = []
-    for row, mask in zip(scores, masks, strict=True):
-        if mask is None:
-            rows.append(row)
-            continue
+    distinct = {id(mask): mask for mask in masks}  # most requests share one
+    added = np.zeros((len(distinct), scores.shape[1]), np.float32)
+    for row, mask in zip(added, distinct.values(), strict=True):
         # Three times quicker than `np.where`, which branches.
-        added = np.zeros(len(row), np.float32)
-        added[: len(mask)] = mask
-        added -= 1
-        added *= -2 * LOWEST
-        rows.append(row + added)
-    return np.stack(rows)
+        if mask is not None:
+            row[: len(mask)] = mask
+            row -= 1
+            row *= -2 * LOWEST
+    if len(distinct) > 1:
+        places = list(distinct)
+        added = added[[places.index(id(mask)) for mask in masks]]
+    return scores + added
 
 
 def best_rounded(scores: Floats, most: int) -> tuple[Floats, Columns, Columns]:

@@ -1,7 +1,7 @@
 """The one ranker: the best items for many queries, each with its own k and its own candidates.
 
 An encoder computes session vectors, a search finds the items with the highest products. A session
-without a known click gets the most clicked items.
+without a known click gets the items with the most clicks of late.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from posrec.recommend.rank.best_items import (
 )
 from posrec.recommend.rank.encoder import Encoded, Encoder, padded
 from posrec.recommend.session import EncodedSession
+from posrec.runs.folder import WeightedClicks
 
 SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
 
@@ -41,7 +42,7 @@ class Query:
 
 
 class Ranker:
-    """Ranks items 1..n, whose training clicks `popularity [n]` counts.
+    """Ranks items 1..n, whose `recent [n]` clicks are those of training, the late ones above all.
 
     If a model has a term for the session's own items, scores are log probabilities. The term
     changes only the scores of these items, and adds one number to all others
@@ -49,13 +50,13 @@ class Ranker:
     """
 
     def __init__(
-        self, encoder: Encoder, search: Search, popularity: Floats, cores: int = 1
+        self, encoder: Encoder, search: Search, recent: WeightedClicks, cores: int = 1
     ) -> None:
         """`cores` rank many queries side by side."""
         self.encoder = encoder
         self.search = search
-        self.popularity = popularity
-        self.items = len(popularity)
+        self.recent = recent
+        self.items = len(recent)
         self.cores = cores
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -86,8 +87,8 @@ class Ranker:
 
     @cached_property
     def most_clicked(self) -> Columns:
-        """[n] the columns of all items, the most clicked first."""
-        return np.argsort(-self.popularity, kind="stable")
+        """[n] the columns of all items, the most clicked of late first."""
+        return np.argsort(-self.recent, kind="stable")
 
     def popular_items(self, query: Query) -> Ranking:
         columns = self.most_clicked
@@ -95,7 +96,8 @@ class Ranker:
         if mask is not None:
             columns = columns[mask[columns]]
         columns = columns[: query.k + len(query.left_out)]
-        return chosen(pairs(Best(self.popularity[columns], columns)), query)
+        scores = self.recent[columns].astype(np.float32)
+        return chosen(pairs(Best(scores, columns)), query)
 
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         """As `rank`, for sessions with a known click."""

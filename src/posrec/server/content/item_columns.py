@@ -4,8 +4,9 @@ price, and items that the run does not know yet. The run's other columns stay.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
+from posrec.data.item_times import ItemTimes
 from posrec.errors import InputError
 from posrec.io import open_regular
 from posrec.progress import SilentProgress
@@ -37,11 +38,13 @@ class ItemColumns:
         return int(self.rows(ids)["id"].is_in(known).sum())
 
 
-def read_columns(path: Path, before: ItemColumns | None) -> ItemColumns:
+def read_columns(
+    path: Path, before: ItemColumns | None, **times: Unpack[ItemTimes]
+) -> ItemColumns:
     """Raises an InputError if the file can't be read, or is cut off unlike the one before."""
     from posrec.data.items import read_items
 
-    columns = ItemColumns(read_items(path), ends_with_line(path))
+    columns = ItemColumns(read_items(path, **times), ends_with_line(path))
     if columns.file.rows.is_empty():
         raise InputError(f"{path} has no rows, only the names of columns")
     if before is not None and before.ends_with_line and not columns.ends_with_line:

@@ -134,9 +134,8 @@ class ShopFiles:
     def __init__(self, settings: ServeOptions) -> None:
         self.allow = WatchedFile(settings.allow_file, read_ids, count_ids)
         self.deny = WatchedFile(settings.deny_file, read_ids, count_ids)
-        self.items = WatchedFile(
-            settings.items_file, read_columns, ItemColumns.count_known
-        )
+        read = partial(read_columns, **settings.item_times)
+        self.items = WatchedFile(settings.items_file, read, ItemColumns.count_known)
         self.lock = threading.Lock()  # to replace the catalogue of a recommender
 
     def read(self) -> None:

@@ -23,6 +23,7 @@ PACKAGE = SOURCE / "posrec"
 PAGES = ("preparing.md", "large_logs.md", "datasets.md", "migrating.md")
 
 # The logs of one click a line: the line of a click, after the header if there is one.
+START = 1_788_000_000_000  # 2026-08-29
 SESSION_REC = ["SessionId\tItemId\tTime", "{session}\t{item}\t{seconds}"]
 LOGS = {
     "clicks.csv": ["session_id,item_id,timestamp", "{session},{item},{time}"],
@@ -67,7 +68,7 @@ def shop_clicks() -> list[dict[str, Any]]:
             "day": datetime.fromtimestamp(time / 1000, UTC),
             "event": ("view", "cart", "purchase")[number % 3],
         }
-        for number, (session, item, time) in enumerate(small_shop(300))
+        for number, (session, item, time) in enumerate(small_shop(300, START))
     ]
 
 
@@ -119,10 +120,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = [line.format(**click) for click in clicks]
         write_lines(folder / name, [*header, *lines])
     write_lines(
-        folder / "items.csv", ["id,title,listed_at,sold_at", "1,Tent,2026-11-01,"]
+        folder / "items.csv",
+        ["id,artikel,title,listed_at,sold_at", "1,1,Tent,2026-11-01,"],
     )
     parquet = pl.DataFrame(clicks).select("time", visit="session", sku="item")
     parquet.write_parquet(folder / "clicks.parquet")
+    week = pl.DataFrame(clicks).select(
+        "seconds", visit="session", article="item", kind="event"
+    )
+    week.rename({"seconds": "at"}).write_parquet(folder / "week2.parquet")
+    mapping = re.search(r"```toml\n(.*?)```", page_text("preparing.md"), re.DOTALL)
+    assert mapping is not None
+    (folder / "mapping.toml").write_text(mapping[1])
     (folder / "days").mkdir()
     for day in (1, 2):
         packed = gzip.compress((folder / "clicks.csv").read_bytes())
@@ -132,9 +141,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def page_text(page: str) -> str:
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
 def shown_commands(page: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```", page_text(page), re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.startswith("posrec ")]
 

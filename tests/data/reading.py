@@ -40,7 +40,9 @@ def read_clicks(
     items = ItemIds()
     with tempfile.TemporaryDirectory() as folder:
         store = ClickStore(items, Path(folder))
-        parsed = ClickLog(format, options or LogOptions(), files).read(progress, store)
+        parsed = ClickLog(format, options or LogOptions(), list(files)).read(
+            progress, store
+        )
         parsed.report(progress)
     clicks = store.take()
     if "day" in clicks.columns:

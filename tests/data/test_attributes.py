@@ -100,6 +100,24 @@ def test_what_is_not_a_column_is_refused(setting: str, message: str) -> None:
         chosen_columns(setting, SHOP)
 
 
+def test_odd_columns_are_left_out_of_auto_and_reported() -> None:
+    odd: dict[str, list[Any]] = {
+        "list_price": ["9", "on request", "9"],
+        "text": [[1.0], [1.0, 2.0], None],
+        "tags": [["a"], ["b"], ["a"]],
+        "category": ["tents", "tents", "mats"],
+    }
+    shop = Vocabulary(["a", "b", "c"], odd)
+    messages: list[str] = []
+    assert chosen_columns("auto", shop, messages.append) == {"category": "category"}
+    assert [message.split("(")[0] for message in messages] == [
+        "attributes=auto leaves a column out: column 'list_price' is not a column of numbers ",
+        "attributes=auto leaves a column out: column 'text' must have vectors of one length, "
+        "not of [1, 2]",
+        "attributes=auto leaves a column out: column 'tags' must have vectors of numbers ",
+    ]
+
+
 def test_values_of_another_kind_are_refused() -> None:
     with pytest.raises(InputError, match="'category' is not a column of numbers"):
         encode_attributes(SHOP, {"category": "number"}, 4)

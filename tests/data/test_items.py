@@ -9,12 +9,14 @@ import pytest
 
 import posrec
 from posrec.data.item_times import item_times
+from posrec.data.item_types import typed
 from posrec.data.items import columns_for, read_items
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data.reading import prepared
 from tests.helpers import (
     RecordingProgress,
+    command,
     frame,
     packed,
     small_shop,
@@ -108,6 +110,120 @@ def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> 
     assert columns_for(["6"], by_other_id)["title"] == ["b"]
 
 
+ROWS: list[dict[str, Any]] = [
+    {
+        "sku": "007",
+        "price": 8.73,
+        "stock": 3,
+        "code": "01",
+        "new": True,
+        "title": "1984",
+    },
+    {
+        "sku": "8",
+        "price": 12.0,
+        "stock": 0,
+        "code": "10",
+        "new": False,
+        "title": "A & B",
+    },
+    {
+        "sku": "9",
+        "price": None,
+        "stock": None,
+        "code": None,
+        "new": None,
+        "title": None,
+    },
+]
+TYPED: dict[str, list[Any]] = {
+    "price": [8.73, 12.0, None],
+    "stock": [3, 0, None],
+    "code": ["01", "10", None],  # not numbers, which have no zeros before them
+    "new": [True, False, None],
+    "title": ["1984", "A & B", None],
+}
+
+
+def write_items(path: Path) -> Path:
+    """ROWS, with types as each kind of file has them."""
+    table = pl.DataFrame(ROWS).with_columns(pl.col("title").str.replace("&", "&amp;"))
+    if path.suffix == ".parquet":
+        table.with_columns(pl.col("price").cast(pl.Decimal(9, 2))).write_parquet(path)
+    elif path.name == "float.jsonl":
+        table.write_ndjson(path)
+    elif path.suffix == ".jsonl":
+        table.with_columns(pl.col("price", "stock").cast(pl.String)).write_ndjson(path)
+    else:
+        separator = ";" if path.name == "decimal.csv" else ","
+        table.write_csv(path, separator=separator, decimal_comma=separator == ";")
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "decimal.csv", "float.jsonl", "text.jsonl", "a.parquet"]
+)
+def test_the_types_are_those_of_the_values_whatever_the_file(
+    tmp_path: Path, name: str
+) -> None:
+    progress = RecordingProgress()
+    ids = ["007", "8", "9"]
+    rows = read_items(write_items(tmp_path / name)).by_id(pl.Series(ids), progress)
+    columns = columns_for(ids, rows)
+    assert columns == TYPED
+    for column, values in columns.items():
+        kinds = [type(value) for value in TYPED[column]]
+        assert [type(value) for value in values] == kinds, column
+    assert f"{name}: HTML entities decoded in 1 title" in progress.messages
+    commas = f"{name}: column 'price' read as numbers with decimal commas, such as 8,73"
+    assert (commas in progress.messages) == (name == "decimal.csv")
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["8,73", "1.299,00", "5"], [8.73, 1299.0, 5.0]),
+        (["1,299", "12,500"], ["1,299", "12,500"]),  # thousands, or three decimals
+        (["8,73", "8.73"], ["8,73", "8.73"]),
+        (["8.73", "n/a"], ["8.73", "n/a"]),
+        (["-1", " 2", ""], [-1, 2, None]),
+        (["1" * 15, "2"], [111_111_111_111_111, 2]),
+        (["1" * 16, "2"], ["1" * 16, "2"]),  # a float would not keep its digits
+        (["TRUE", "false"], [True, False]),
+        (["", ""], [None, None]),
+        (["0.5", "0"], [0.5, 0.0]),
+        (["00.5", "1"], ["00.5", "1"]),
+    ],
+)
+def test_the_type_of_a_column_of_text(texts: list[str], expected: list[Any]) -> None:
+    values = typed(pl.Series("amount", texts))[0].to_list()
+    assert values == expected
+    assert list(map(type, values)) == list(map(type, expected))
+
+
+def test_numbers_of_single_precision_keep_their_digits() -> None:
+    column, _ = typed(pl.Series("price", [8.73, None], dtype=pl.Float32))
+    assert column.to_list() == [8.73, None]
+
+
+def test_the_id_column_can_be_named(tmp_path: Path) -> None:
+    lines = ["id,artikel,sku", "1,i0,x", "2,i1,y", "3,i2,z"]
+    items = write_lines(tmp_path / "items.csv", lines)
+    log = write_log(tmp_path / "c.csv", small_shop())
+    out = tmp_path / "out"
+    options = ("--items", items, "--items-id-column", "artikel", "--out", out)
+    done = command("prepare", log, *options)
+    assert done.code == 0, done.err
+    assert "items.csv: column 'artikel' read as the item id" in done.err
+    assert posrec.load(out).vocabulary.columns == {"sku": ["x", "y", "z", None]}
+    with pytest.raises(
+        InputError, match=r"no column 'nr'; name one of these with --items-id-"
+    ):
+        prepared(log, out, items=items, items_id_column="nr")
+    with pytest.raises(InputError, match="--items-id-column needs --items"):
+        prepared(log, out, items_id_column="nr")
+
+
 def test_an_object_is_no_id(tmp_path: Path) -> None:
     line = '{"id": 7, "product": {"name": "Tent"}}'
     file = read_items(write_lines(tmp_path / "items.jsonl", [line]))
@@ -116,7 +232,9 @@ def test_an_object_is_no_id(tmp_path: Path) -> None:
 
 
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"like an item id .*: colour, price"):
+    with pytest.raises(
+        InputError, match=r"like an item id .*-id-column: colour, price"
+    ):
         read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]))
     with pytest.raises(InputError, match="not a Parquet file"):
         read_items(write_lines(tmp_path / "items.parquet", ["id,title"]))
@@ -124,25 +242,29 @@ def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> Non
         read_items(tmp_path / "none.csv")
 
 
+MOMENTS = ["2026-11-20", "2026-11-20T10:00:00Z", None]
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "kept"),
     [
-        ["2026-11-20", "2026-11-20T10:00:00Z", "", None],
-        ["2026-11-20 10:00", "2026-11-20 10:00:00+02:00"],
-        ["1795176000", "1795176000"],
-        [1_795_176_000_000, None],
-        [1_795_176_000.5, float("nan")],
-        [date(2026, 1, 2), None],
+        ([*MOMENTS, ""], [*MOMENTS, None]),
+        (["2026-11-20 10:00", "2026-11-20 10:00:00+02:00"], None),
+        (["1795176000", "1795176000"], [1795176000, 1795176000]),
+        ([1_795_176_000_000, None], None),
+        ([1_795_176_000.5, float("nan")], [1_795_176_000.5, None]),
+        ([date(2026, 1, 2), None], None),
     ],
 )
-def test_columns_of_times_are_checked_and_kept(values: list[Any]) -> None:
+def test_columns_of_times_are_checked_and_kept(
+    values: list[Any], kept: list[Any] | None
+) -> None:
     ids = [str(number) for number in range(len(values))]
     table = pl.DataFrame({"id": ids, "since": values, "until": values})
     times = item_times(table, "since", "until")
     rows = read_items(table, **times).by_id(pl.Series(ids), SilentProgress())
     assert rows.columns == ["id", "created", "expires"]
-    kept = pl.Series(values).fill_nan(None) if values[-1] != values[-1] else values
-    assert rows["created"].to_list() == list(kept)
+    assert rows["created"].to_list() == (kept or values)
 
 
 def test_times_that_can_not_be_read_are_refused(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_header_without_the_columns(
     [
         ([HEADER, *GOOD], ",", ";", "csv", "--delimiter ';'"),
         ([HEADER, *GOOD], ",", "\t", "csv", "--delimiter '\\t'"),
-        (YOOCHOOSE, ",", ";", "yoochoose", "a.csv, line 10: 1 fields"),
+        (YOOCHOOSE, ",", ";", "yoochoose", "a.csv, line 1: 1 fields"),
         (VIEWS, ";", ",", "diginetica", "semicolons"),
         (VIEWS, ",", ";", "csv --delimiter ';;'", "one character"),
     ],

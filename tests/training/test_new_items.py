@@ -71,7 +71,8 @@ def test_a_warm_start_keeps_the_vectors(
     described_run: Path, described_shop: PreparedDataset
 ) -> None:
     opened = load_run(described_run)
-    network = build_network(MODELS["posrec-plus"], opened.model.config, described_shop)
+    config = opened.model.config
+    network = build_network(MODELS["posrec-plus"], config, described_shop, print)
     assert isinstance(network, PosRecPlus)
     network.count(described_shop.train.items, described_shop.train.offsets)
     WarmStart(opened, described_shop.vocabulary, network.items).set_weights(

@@ -38,6 +38,9 @@ def prepare(
     items: str | None = optional(
         "A file with a row per item: id, title, category, any other column."
     ),
+    items_id_column: str | None = optional(
+        "The column of the item id in --items. Guessed by default."
+    ),
     all_items: bool = switch(
         "--all-items", "Recommend items with too few clicks too, by their attributes."
     ),
@@ -67,6 +70,9 @@ def prepare(
     delimiter: str | None = optional(
         "The character between the fields of a csv file. [default: a comma]"
     ),
+    columns: str | None = optional(
+        "A TOML file with the columns of each file, where they differ."
+    ),
     event_column: str | None = optional("The column of the event type."),
     events: str | None = optional(
         "The event types to read, e.g. view,click. All, and listed, by default."
@@ -82,6 +88,14 @@ def prepare(
     ),
     bad_lines_limit: float | None = optional(
         "skip: the share of lines that may be broken. [default: 0.01]"
+    ),
+    since: str | None = optional(
+        "Drop clicks before this date or time, e.g. 2026-09-01 or 2026-09-01T12:00Z."
+    ),
+    until: str | None = optional("Drop clicks at or after this date or time."),
+    normalize_ids: bool = switch(
+        "--normalize-ids",
+        "Join ids that differ only in spaces around them or Unicode form.",
     ),
     gap: str | None = optional(
         "Start a new session after this inactivity. [default: 30m for a log of users]"

@@ -7,7 +7,7 @@ words      every word that at least two items have is a value
 vector     lists of numbers, all of the same length, are read as they are
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +17,22 @@ from posrec.data.item_times import CREATED, EXPIRES
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.nn.items.attribute_vectors import AttributeTable
+from posrec.progress import SilentProgress
 
 KINDS = ("category", "number", "words", "vector")
 AUTO = "auto"
+Report = Callable[[str], None]
+SILENT = SilentProgress().message
 NUMBER_NAMES = ("price", "cost", "amount")
 
 
-def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
-    """The columns of a setting such as `category,price:number` with their kinds; `auto`: all.
+def chosen_columns(
+    setting: str,
+    vocabulary: Vocabulary,
+    report: Report = SILENT,
+) -> dict[str, str]:
+    """The columns of a setting such as `category,price:number` with their kinds; `auto`: all that
+    can be read, and a report on others.
 
     >>> columns = {"price": ["3.50", "12"], "title": ["Red tent", None]}
     >>> chosen_columns("price,title", Vocabulary(["a", "b"], columns))
@@ -37,7 +45,11 @@ def chosen_columns(setting: str, vocabulary: Vocabulary) -> dict[str, str]:
             for name, values in columns.items()
             if name not in (CREATED, EXPIRES)
         }
-        return {name: kind for name, kind in kinds.items() if kind is not None}
+        return {
+            name: kind
+            for name, kind in kinds.items()
+            if kind is not None and is_readable(name, kind, columns[name], report)
+        }
     chosen = {}
     for choice in setting.split(","):
         name, _, named_kind = choice.strip().partition(":")
@@ -74,6 +86,17 @@ def kind_of(name: str, values: Sequence[Any]) -> str | None:
     with_spaces = sum(" " in str(value).strip() for value in present)
     distinct = len(set(map(str, present)))
     return "words" if min(with_spaces, distinct) > len(present) / 2 else "category"
+
+
+def is_readable(name: str, kind: str, values: Sequence[Any], report: Report) -> bool:
+    if kind in ("number", "vector"):
+        column = {name: values}
+        try:
+            AttributeReader.learn({name: kind}, column).read(column, len(values))
+        except InputError as error:
+            report(f"attributes={AUTO} leaves a column out: {error}")
+            return False
+    return True
 
 
 def encode_attributes(

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple, Unpack
 import polars as pl
 
 from posrec.data.item_times import CREATED, EXPIRES, ItemTimes, read_moments
+from posrec.data.item_types import typed
 from posrec.data.source.files import File, find_files, read_whole, size_of
 from posrec.data.source.log import as_frame, is_path
 from posrec.data.source.readers.columns import (
     COMMON_NAMES,
     comma_separated,
     find_common,
+    normal_ids,
     plain_name,
 )
 from posrec.data.source.readers.parquet import POLARS_ERRORS, scan_bounded
@@ -30,6 +32,7 @@ class ItemFile(NamedTuple):
     path: File | str
     rows: pl.DataFrame
     id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
+    notes: list[str]  # how columns were read
 
     def __str__(self) -> str:
         return str(self.path)
@@ -42,7 +45,7 @@ class ItemFile(NamedTuple):
         """The first row of each item; `id` is the column that has most of the log's `items`."""
 
         def clicked_items(name: str) -> int:
-            return int(self.rows[name].cast(pl.String).is_in(items.implode()).sum())
+            return int(self.rows[name].is_in(items.implode()).sum())
 
         file = getattr(self.path, "name", self.path)
         id_column = max(self.id_columns, key=clicked_items)
@@ -53,11 +56,9 @@ class ItemFile(NamedTuple):
             progress.message(
                 f"{file}: column 'id' is left out, because it holds other ids"
             )
-        rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
-        title_column = find_common(rows.columns, TITLE_NAMES)
-        if "title" not in rows.columns and title_column not in (None, "id"):
-            rows = rows.rename({title_column: "title"})
-            progress.message(f"{file}: column {title_column!r} read as the title")
+        rows = rows.rename({id_column: "id"})
+        for note in self.notes:
+            progress.message(f"{file}: {note}")
         # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
         numbers = pl.selectors.float()
         rows = rows.with_columns(pl.when(numbers.is_finite()).then(numbers))
@@ -93,9 +94,15 @@ def in_slices(column: pl.Series) -> list[Any]:
     return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 
 
-def read_items(source: Any, **times: Unpack[ItemTimes]) -> ItemFile:
+def read_items(
+    source: Any,
+    id_column: str | None = None,
+    normalize_ids: bool = False,
+    **times: Unpack[ItemTimes],
+) -> ItemFile:
     if not is_path(source):
-        return with_ids("items", as_frame(source).collect(), times)
+        rows = with_times("items", as_frame(source).collect(), times)
+        return described("items", rows, id_column, normalize_ids)
     path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
     endings = PurePath(path.name.lower()).suffixes
@@ -107,13 +114,16 @@ def read_items(source: Any, **times: Unpack[ItemTimes]) -> ItemFile:
         elif kind in ("jsonl", "ndjson"):
             rows = pl.read_ndjson(data, infer_schema_length=None)
         else:
-            separator = "\t" if kind == "tsv" else ","
+            header = data.readline()
+            data.seek(0)
+            separator = max(",;\t|", key=lambda sign: header.count(sign.encode()))
             rows = pl.read_csv(data, separator=separator, infer_schema=False)
     except POLARS_ERRORS as error:
         raise InputError(
             f"{path} can't be read as {kind}: {first_line(error)}"
         ) from None
-    return with_ids(path, rows, times)
+    rows = with_times(path, rows, times)
+    return described(path, rows, id_column, normalize_ids)
 
 
 def with_times(path: File | str, rows: pl.DataFrame, times: ItemTimes) -> pl.DataFrame:
@@ -132,18 +142,40 @@ def with_times(path: File | str, rows: pl.DataFrame, times: ItemTimes) -> pl.Dat
     return rows
 
 
-def with_ids(path: File | str, rows: pl.DataFrame, times: ItemTimes) -> ItemFile:
-    """`product` may be an object, which is not an id."""
-    rows = with_times(path, rows, times)
-    id_columns = [
+def described(
+    path: File | str, rows: pl.DataFrame, id_column: str | None, normalize_ids: bool
+) -> ItemFile:
+    """The rows with one type for a column, whatever the file's format."""
+    likely = find_ids(rows)
+    id_columns = likely if id_column is None else [id_column]
+    if not set(id_columns) & set(rows.columns):
+        missing = "that looks like an item id (id, item_id, sku, ...)"
+        if id_column is not None:
+            missing = f"{id_column!r}"
+        raise InputError(
+            f"{path} has no column {missing}; name one of these with --items-id-column: "
+            f"{comma_separated(rows.columns)}"
+        )
+    ids = pl.col({*likely, *id_columns}).cast(pl.String)
+    rows = rows.with_columns(normal_ids(ids) if normalize_ids else ids)
+    notes = []
+    title = find_common(rows.columns, TITLE_NAMES)
+    if title and title not in id_columns and "title" not in rows.columns:
+        rows = rows.rename({title: "title"})
+        notes.append(f"column {title!r} read as the title")
+    for name in rows.columns:
+        if name not in (*likely, *id_columns):
+            column, note = typed(rows[name])
+            rows = rows.with_columns(column)
+            notes += [note] if note else []
+    return ItemFile(path, rows, id_columns, notes)
+
+
+def find_ids(rows: pl.DataFrame) -> list[str]:
+    """The columns that may hold ids, the likeliest first; `product` may be an object."""
+    names = [
         name
         for name, type in rows.schema.items()
         if plain_name(name) in ID_NAMES and not type.is_nested()
     ]
-    if not id_columns:
-        raise InputError(
-            f"{path} has no column that looks like an item id (id, item_id, sku, ...): "
-            f"{comma_separated(rows.columns)}"
-        )
-    id_columns.sort(key=lambda name: ID_NAMES.index(plain_name(name)))
-    return ItemFile(path, rows, id_columns)
+    return sorted(names, key=lambda name: ID_NAMES.index(plain_name(name)))

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset, with_items_of
-from posrec.data.item_attributes import chosen_columns, encode_attributes
+from posrec.data.item_attributes import Report, chosen_columns, encode_attributes
 from posrec.device import choose_device
 from posrec.errors import InputError, plural
 from posrec.fitting.warm_start import (
@@ -58,9 +59,10 @@ class FitJob:
     training: Settings
     data: PreparedDataset
     start: WarmStart | None  # instead of random weights
+    report: Report
 
     def build(self) -> Model:
-        return build_network(self.spec, self.model_config, self.data)
+        return build_network(self.spec, self.model_config, self.data, self.report)
 
     def config(self) -> dict[str, Any]:
         """The config.json of the run."""
@@ -116,7 +118,8 @@ def plan_fit(
         start = WarmStart(run, data.vocabulary, items_of(model_config, data), has_times)
         for text in start.messages(data, training.protocol):
             options.progress.message(text)
-    return FitJob(name, spec, model_config, training, data, start)
+    report = cache(options.progress.message)  # once, as a refit builds two models
+    return FitJob(name, spec, model_config, training, data, start, report)
 
 
 def configs_of(
@@ -152,12 +155,17 @@ def items_of(model_config: Any, data: PreparedDataset) -> int:
     return data.train_items
 
 
-def build_network(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Model:
+def build_network(
+    spec: ModelSpec,
+    model_config: Any,
+    data: PreparedDataset,
+    report: Report,
+) -> Model:
     items = items_of(model_config, data)
     network = spec.build(items, model_config)
     if names := getattr(model_config, "attributes", None):
         assert isinstance(network, SessionModel)
-        columns = chosen_columns(names, data.vocabulary)
+        columns = chosen_columns(names, data.vocabulary, report)
         network.describe(encode_attributes(data.vocabulary, columns, items))
     return network
 

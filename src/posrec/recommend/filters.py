@@ -10,6 +10,7 @@ docs/recommending.md describes them. An item matches if every column that the fi
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,7 @@ BOUNDS: dict[str, Callable[[Any, float], Mask]] = {
     "above": np.greater,
     "below": np.less,
 }
+DECIMAL = re.compile(r"-?\d+\.\d+")
 SAMPLE = 100  # values from which the size of a column is estimated
 SHAPES = (
     'a value, a list of values, {"min": ..., "max": ...}, {"above": ..., "below": ...} '
@@ -57,6 +59,8 @@ class ValueIndex:
         """The columns of the items with any of these values, in groups of equal values."""
         groups = [self.grouped[:0]]
         for text in dict.fromkeys(map(as_text, values)):
+            if text not in self.codes and text is not None and DECIMAL.fullmatch(text):
+                text = as_text(float(text))  # "8.50" finds the number 8.5
             if text in self.codes:
                 code = self.codes[text]
                 start, end = self.starts[code : code + 2]

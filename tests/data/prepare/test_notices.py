@@ -1,6 +1,7 @@
 """What `posrec prepare` says about the times of a log and about its test part."""
 
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,98 @@ def prepared(
     progress = RecordingProgress()
     data = posrec.prepare(log, out=folder / "out", progress=progress, **options)
     return data, progress.messages
+
+
+def test_since_and_until_drop_the_clicks_that_are_warned_of(tmp_path: Path) -> None:
+    shop = small_shop(400)  # from 2023-11-14 22:13 on
+    wrong = [("odd", f"i{step}", 1000 * step) for step in range(3)]
+    log = write_log(tmp_path / "a.csv", [*shop, *wrong])
+    _, messages = prepared(log, tmp_path, time_unit="ms")
+    (warning,) = [text for text in messages if text.startswith("warning")]
+    assert warning.endswith("drop these clicks with --since and --until")
+    options: dict[str, Any] = {"time_unit": "ms", "overwrite": True}
+    data, messages = prepared(log, tmp_path, since="2023-11-14", **options)
+    assert data.manifest["steps"][0]["clicks"] == 1200
+    assert data.manifest["warnings"] == []
+    left_out = "of 1,203 clicks are not between --since and --until and were left out"
+    assert f"3 {left_out}" in messages
+    until = datetime(2023, 11, 20, tzinfo=UTC)
+    kept = [time for *_, time in shop if time < 1000 * until.timestamp()]
+    with in_parts():
+        data, messages = prepared(
+            log, tmp_path, since=until.date() - timedelta(9), until=until, **options
+        )
+    assert data.manifest["steps"][0]["clicks"] == len(kept) > 0
+    assert f"{1203 - len(kept):,} {left_out}" in messages
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"since": "2023-11-15", "until": "2023-11-15"},
+            "--since must be earlier than",
+        ),
+        ({"since": "gestern"}, "are dates or times, such as .* not 'gestern'"),
+        (
+            {"until": "2001-01-01"},
+            "90 of 90 clicks are not between --since and --until; give",
+        ),
+    ],
+)
+def test_times_that_are_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    log = write_log(tmp_path / "a.csv", small_shop())
+    with pytest.raises(InputError, match=message):
+        prepared(log, tmp_path, **options)
+
+
+LOOKALIKES = [
+    "sku-1",
+    "sku-1 ",
+    "\tsku-2",
+    "sku-2",
+    "Caf\u00e9",
+    "Cafe\u0301",
+    "x",
+    "x1",
+]
+
+
+def write_lookalikes(path: Path) -> Path:
+    clicks = [
+        (f"s{n // 4}{' ' * (n % 2)}", LOOKALIKES[n % 8], 1_700_000_000_000 + n)
+        for n in range(80)
+    ]
+    return write_log(path, clicks)
+
+
+def test_ids_that_look_alike_are_warned_of_and_joined(tmp_path: Path) -> None:
+    log = write_lookalikes(tmp_path / "a.csv")
+    data, messages = prepared(log, tmp_path)
+    assert len(data.vocabulary) == 8
+    (warning,) = data.manifest["warnings"]
+    assert warning in messages
+    assert warning == (
+        "warning: the ids of 3 items differ only in the spaces around them or in their Unicode "
+        "form, e.g. 'sku-1' and 'sku-1 ', '\\tsku-2' and 'sku-2', 'Caf\\xe9' and 'Cafe\\u0301'. "
+        "--normalize-ids joins them"
+    )
+    lines = ["id,title", "sku-1 ,Tent", "Cafe\u0301,Mug"]
+    items = write_lines(tmp_path / "items.csv", lines)
+    options: dict[str, Any] = {"normalize_ids": True, "items": items}
+    joined, messages = prepared(log, tmp_path, overwrite=True, **options)
+    assert joined.vocabulary.ids == ["sku-1", "sku-2", "Caf\u00e9", "x", "x1"]
+    assert joined.vocabulary.columns["title"][:3] == ["Tent", None, "Mug"]
+    assert joined.manifest["warnings"] == []
+    assert joined.manifest["steps"][0]["sessions"] == 20  # not 40
+
+
+def test_a_blank_id_is_missing_if_ids_are_joined(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "a.csv", [*small_shop(), ("s1", " ", 5)])
+    with pytest.raises(InputError, match=r"line 92: the item .* is missing"):
+        prepared(log, tmp_path, normalize_ids=True)
 
 
 def test_a_click_of_the_future_is_warned_of(tmp_path: Path) -> None:

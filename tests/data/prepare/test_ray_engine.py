@@ -12,6 +12,7 @@ import posrec
 from posrec.data.prepare import reading
 from tests.data.prepare import test_shop_log
 from tests.data.prepare.test_engines import contents
+from tests.data.source import test_mixed_logs
 from tests.helpers import RecordingProgress, slowly, small_shop, write_lines
 
 pytest.importorskip("ray")
@@ -106,6 +107,17 @@ def test_a_shops_log_by_hour(
     here, by_ray = both(log, tmp_path, **test_shop_log.COLUMNS, events="view,cart")
     assert by_ray == here
     assert b"crawler-0 (150 clicks)" in here["manifest.json"]
+
+
+def test_a_mixed_log(
+    tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours with times in milliseconds, in several tasks, and a week with times in seconds."""
+    monkeypatch.setattr(reading, "TASK_BYTES", 1)
+    files = test_mixed_logs.write_both(tmp_path)
+    here, by_ray = both(files, tmp_path, columns=test_mixed_logs.TABLES)
+    assert by_ray == here
+    assert posrec.load(tmp_path / "ray").manifest["steps"][0]["clicks"] == 180
 
 
 def die_once(marker: Path, real: Any, *arguments: Any, **options: Any) -> Any:

@@ -38,7 +38,7 @@ def choose_workplace(
     """In memory if the logs fit, otherwise in files beside `out`, which are removed."""
     allowed = None if options.memory is None else parse_size(options.memory)
     with executor_of(options.engine, options.address) as executor:
-        clicks = sum(estimate_clicks(log) for log in logs)
+        clicks = sum(estimate_clicks(part) for log in logs for part in log.parts)
         task_memory = allowed or TASK_MEMORY
         if isinstance(executor, ThisProcess):
             needed = clicks * BYTES_PER_CLICK + MIN_MEMORY

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from posrec.data.prepare import steps
-from posrec.data.source.readers.columns import BETWEEN_IDS
+from posrec.data.source.readers.columns import BETWEEN_IDS, normal_ids
 from posrec.errors import plural
 
 FEW_SAMPLES = 1000  # to train on
@@ -18,6 +18,7 @@ LASTING_SHARE = 0.01  # of the sessions, which may last for days unnoticed
 MANY_CLICKS = 1000  # of a session; no shopper has more
 BURST = 120  # clicks in as many seconds; no shopper is as quick
 SHOWN_VISITORS = 3
+SHOWN_IDS = 3
 YEAR_1990 = 7305  # its first day, counted from 1970
 FAR_SHARE = 0.001  # of the clicks, which may be a year from the others unnoticed
 
@@ -72,8 +73,24 @@ def impossible_times(days: Mapping[int, int]) -> Iterator[str]:
         yield (
             f"warning: {count:,} of {plural(clicks, 'click')} {verb} dated {problem}, e.g. "
             f"{np.datetime64(min(wrong_days), 'D')}. The latest sessions are those of the test "
-            "part, so wrong times spoil it: check the time column and --time-unit, or remove these "
-            "clicks"
+            "part, so wrong times spoil it: check the time column and --time-unit, or drop these "
+            "clicks with --since and --until"
+        )
+
+
+def lookalike_ids(names: pl.Series) -> Iterator[str]:
+    """A warning about ids of items that `--normalize-ids` would join."""
+    items = pl.DataFrame({"id": names.cast(pl.String)})
+    if not items["id"].str.contains(r"^\s|\s$|[^\x00-\x7F]").any():
+        return  # all are in their normal form
+    items = items.with_columns(normal=normal_ids(pl.col("id")))
+    groups = items.group_by("normal", maintain_order=True).agg("id")
+    alike = groups["id"].filter(groups["id"].list.len() > 1)
+    examples = [" and ".join(map(ascii, ids[:2])) for ids in alike[:SHOWN_IDS]]
+    if examples:
+        yield (
+            f"warning: the ids of {plural(len(alike), 'item')} differ only in the spaces around "
+            f"them or in their Unicode form, e.g. {', '.join(examples)}. --normalize-ids joins them"
         )
 
 

@@ -6,6 +6,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -19,16 +20,19 @@ from posrec.data.source.readers.options import (
     parse_weights,
     split_commas,
 )
+from posrec.data.source.readers.times import parse_moment
 from posrec.errors import InputError
 from posrec.io.executor import LOCAL
 
 MAX_DAYS = 1_000_000
-SET_BY_FORMAT = ("by_time", "resolution")
+SET_BY_FORMAT = ("by_time", "resolution", "mixed")
 PARSERS: dict[str, Callable[[str], Any]] = {
     "gap": parse_duration,
     "events": split_commas,
     "target_events": split_commas,
     "event_weights": parse_weights,
+    "since": parse_moment,
+    "until": parse_moment,
 }
 
 
@@ -89,6 +93,7 @@ class PrepareOptions:
     items: Any = None
     created_column: str | None = None
     expires_column: str | None = None
+    items_id_column: str | None = None
     all_items: bool = False
     recipe: str | None = None
     overwrite: bool = False
@@ -99,8 +104,11 @@ class PrepareOptions:
     @classmethod
     def parse(cls, **options: Any) -> "PrepareOptions":
         """Build it from options by name, as the command line and `posrec.prepare` have them."""
-        if options.get("all_items") and options.get("items") is None:
-            raise InputError("--all-items needs --items, the file that lists all items")
+        for name in ("all_items", "items_id_column"):
+            if options.get(name) and options.get("items") is None:
+                raise InputError(
+                    f"{option_name(name)} needs --items, the file that lists all items"
+                )
         names = {field.name for field in fields(cls)}
         direct = {name: options.pop(name) for name in names & options.keys()}
         return cls(*split_options(options), **direct)
@@ -125,8 +133,8 @@ def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
     if "fraction" in values:
         values["fraction"] = parse_fraction(values["fraction"])
     for name, parse in PARSERS.items():
-        if isinstance(values.get(name), str):
-            values[name] = parse(values[name])
+        if isinstance(values.get(name), str | date):
+            values[name] = parse(str(values[name]))
     log_options, recipe_options = split_settings(values, LogOptions(), RecipeOptions())
     # Both have this option, and `split_settings` gives it to the first.
     duplicates = log_options.drop_duplicates

@@ -64,10 +64,12 @@ def prepare(
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: All other options of `posrec prepare`, as text or as values (`events=["view"]`):
-            created_column, expires_column, session_column, user_column, item_column, time_column,
-            event_column, events, event_weights, target_events, delimiter, time_unit, time_format,
-            bad_lines, bad_lines_limit, gap, test_days, test_share, no_test, fraction, min_support,
-            min_length, drop_duplicates, max_session_clicks, drop_repeats, max_length.
+            session_column, user_column, item_column, time_column, event_column, events,
+            event_weights, target_events, columns (by file: a mapping file, or a dict of its
+            tables), delimiter, time_unit, time_format, since, until, bad_lines, bad_lines_limit,
+            normalize_ids, items_id_column, created_column, expires_column, gap, test_days,
+            test_share, no_test, fraction, min_support, min_length, drop_duplicates,
+            max_session_clicks, drop_repeats, max_length.
 
     Example:
         `data = posrec.prepare("clicks.csv", out="shop", user_column="visitor", gap="30m")`
@@ -101,7 +103,11 @@ def prepare_folder(
     times = item_times(items, options.created_column, options.expires_column)
     with open_logs(source, options, progress) as logs:
         options = recipes.choose_recipe(options, logs, progress)
-        item_file = None if items is None else read_items(items, **times)
+        item_file = None
+        if items is not None:
+            id_column = options.items_id_column
+            normalize_ids = options.log_options.normalize_ids
+            item_file = read_items(items, id_column, normalize_ids, **times)
         with choose_workplace(logs, out, options, progress) as workplace:
             read = read_logs(logs, workplace)
             about_items = None
@@ -110,6 +116,7 @@ def prepare_folder(
             step_log = recipes.StepLog(progress)
             if logs[0].format not in WITHOUT_TIMES:
                 step_log.warn(notices.impossible_times(read.parsed[0].days))
+            step_log.warn(notices.lookalike_ids(read.item_names))
             options = with_default_gap(options, read, progress)
             split = apply_recipe(options, read, step_log)
             manifest = describe(options, read, step_log)
@@ -152,7 +159,7 @@ def open_logs(
         if test is None:
             yield [log]
             return
-        test_format = None if log.format == TABLE else log.format
+        test_format = None if log.layouts or log.format == TABLE else log.format
         with open_log(test, test_format, log.options, progress) as test_log:
             yield [log, test_log]
 

@@ -95,7 +95,7 @@ class Pieces(InFiles):
             for frame in map(pl.read_ipc, pieces):
                 item = pl.Series(items[frame["item"].to_numpy()])
                 frames.append(frame.with_columns(pl.col("row") + first_row, item=item))
-        return pl.concat(frames)
+        return pl.concat(frames, how="diagonal")
 
 
 def read_logs(logs: Sequence[ClickLog], workplace: Workplace) -> ReadLogs:
@@ -111,19 +111,15 @@ def read_log(
     log: ClickLog, items: ItemIds, workplace: Workplace
 ) -> tuple[ParsedLog, Sequence[Part]]:
     progress = workplace.progress
-    folder = Path(tempfile.mkdtemp(dir=workplace.folder))
     parts: Sequence[Part]
     if workplace.in_memory:
-        store = ClickStore(items, folder)
-        parsed = log.read(progress, store)
+        store = ClickStore(items, scratch(workplace))
+        parsed = merged([part.read(progress, store) for part in log.parts])
         parts = [InMemory(store.take())]
     else:
-        read = partial(read_files, log, folder, workplace.parts, workplace.max_buffered)
-        groups = file_groups(log) if workplace.executor.cpus > 1 else []
-        if len(groups) > 1:
-            results = read_by_tasks(read, groups, workplace)
-        else:
-            results = [read((0, log.files), progress=progress)]
+        results: list[ReadFiles] = []
+        for part in log.parts:
+            results += read_into_files(part, workplace)
         parsed, parts = join(results, items)
     parsed.report(progress)
     if not parsed.clicks:
@@ -131,6 +127,25 @@ def read_log(
             f"{log.name} holds no clicks: it is empty, or has nothing below its header"
         )
     return parsed, parts
+
+
+def scratch(workplace: Workplace) -> Path:
+    return Path(tempfile.mkdtemp(dir=workplace.folder))
+
+
+def merged(parsed: Sequence[ParsedLog]) -> ParsedLog:
+    for other in parsed[1:]:
+        parsed[0].merge(other)
+    return parsed[0]
+
+
+def read_into_files(log: ClickLog, workplace: Workplace) -> list["ReadFiles"]:
+    folder = scratch(workplace)
+    read = partial(read_files, log, folder, workplace.parts, workplace.max_buffered)
+    groups = file_groups(log) if workplace.executor.cpus > 1 else []
+    if len(groups) > 1:
+        return read_by_tasks(read, groups, workplace)
+    return [read((0, log.files), progress=workplace.progress)]
 
 
 def file_groups(log: ClickLog) -> list[list[File]]:
@@ -217,7 +232,6 @@ def join(
     results: Sequence[ReadFiles], items: ItemIds
 ) -> tuple[ParsedLog, Sequence[Part]]:
     files: defaultdict[int, list[Path]] = defaultdict(list)
-    parsed = results[0].parsed
     first_row = 0
     for result in results:
         names = pl.read_ipc(result.folder / ITEMS)["item"]
@@ -226,6 +240,5 @@ def join(
         first_row += result.parsed.clicks
         for part, paths in result.pieces.items():
             files[part] += paths
-        if result is not results[0]:
-            parsed.merge(result.parsed)
+    parsed = merged([result.parsed for result in results])
     return parsed, [Pieces(tuple(paths)) for _, paths in sorted(files.items())]

@@ -1,13 +1,15 @@
 """A log to read: files of a format, named or concluded, standard input, or a table in memory."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from posrec.data.source.file_columns import options_by_file
 from posrec.data.source.files import File, find_files, read_start, with_standard_input
 from posrec.data.source.readers import READERS
 from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
@@ -17,6 +19,7 @@ from posrec.data.source.sniff import Conclusion, detect_format
 from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
+OPENED_AT_ONCE = 8  # files whose formats are concluded
 TABLE = "table"  # the format of a table in memory
 # How RecBole and session-rec name the two files of a split, by format.
 SPLIT_NAMES = {
@@ -29,9 +32,15 @@ SPLIT_NAMES = {
 class ClickLog:
     format: str
     options: LogOptions
-    files: Sequence[File] = ()
+    files: list[File] = field(default_factory=list)
     table: pl.LazyFrame | None = None
     concluded: bool = False  # the format was not named
+    # The logs that it consists of, if its files are not read in one way.
+    layouts: Sequence["ClickLog"] = ()
+
+    @property
+    def parts(self) -> Sequence["ClickLog"]:
+        return self.layouts or [self]
 
     @property
     def name(self) -> str:
@@ -66,9 +75,8 @@ class ClickLog:
 def open_log(
     source: Any, format: str | None, options: LogOptions, progress: Progress
 ) -> Iterator[ClickLog]:
-    if format is not None and format not in READERS:
-        choices = ", ".join(READERS)
-        raise InputError(f"format {format!r} is not known; choose one of {choices}")
+    if format is not None:
+        check_format(format)
     if not is_path(source):
         if format is not None:
             raise InputError(
@@ -84,31 +92,70 @@ def open_log(
         yield open_files(files, format, options, progress)
 
 
+def check_format(format: str) -> None:
+    if format not in READERS:
+        choices = ", ".join(READERS)
+        raise InputError(f"format {format!r} is not known; choose one of {choices}")
+
+
 def open_files(
     files: list[File], format: str | None, options: LogOptions, progress: Progress
 ) -> ClickLog:
-    concluded = format is None
-    if format is None:
-        conclusion = detect_format(files[0])
-        if options.delimiter is not None and conclusion.format in ("csv", "tsv"):
-            conclusion = Conclusion(
-                "csv", "text with the delimiter that was given", options.delimiter
+    named = options_by_file(files, format, options, progress)
+    logs: list[ClickLog] = []  # of files that are read in one way
+    with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:  # files may be far away
+        conclusions = threads.map(conclude, files, *zip(*named, strict=True))
+    for file, found, (_, of_file) in zip(files, conclusions, named, strict=True):
+        if isinstance(found, Conclusion):
+            of_file = replace(of_file, delimiter=found.delimiter or of_file.delimiter)
+            for log in logs:
+                if (log.format, log.options) == (found.format, of_file):
+                    break
+            else:
+                if found.because:
+                    progress.message(
+                        f"{file.name}: read as {found.format}, {found.because} "
+                        "(pass --format if that is wrong)"
+                    )
+                check_format(found.format)
+                of_file.check(found.format, READERS[found.format].options)
+                log = ClickLog(found.format, of_file, concluded=bool(found.because))
+                logs.append(log)
+        elif not logs:
+            raise found
+        # Otherwise the file is empty, or begins with broken lines, and is as the one before.
+        log.files.append(file)
+    if len(logs) == 1:
+        return logs[0]
+    for log in logs:
+        if "columns" not in READERS[log.format].options:
+            raise InputError(
+                f"{log.name} is read as {log.format}, and other files are not, so they can't be "
+                "prepared together; name it alone, or pass --format if that is wrong"
             )
-        format = conclusion.format
-        delimiter = conclusion.delimiter or options.delimiter
-        options = replace(options, delimiter=delimiter)
-        progress.message(
-            f"{files[0].name}: read as {format}, {conclusion.because} "
-            "(pass --format if that is wrong)"
-        )
-    elif format == "recbole" and detect_format(files[0]).format == "recbole-prefixes":
-        format = "recbole-prefixes"
-    options.check(format, READERS[format].options)
-    return ClickLog(format, options, files, concluded=concluded)
+    formats = ", ".join(dict.fromkeys(log.format for log in logs))
+    files = [file for log in logs for file in log.files]
+    layouts = [replace(log, options=replace(log.options, mixed=True)) for log in logs]
+    return ClickLog(formats, options, files, layouts=layouts)
+
+
+def conclude(
+    file: File, format: str | None, options: LogOptions
+) -> Conclusion | InputError:
+    try:
+        if format == "recbole" and detect_format(file).format == "recbole-prefixes":
+            format = "recbole-prefixes"
+        found = Conclusion(format, "") if format else detect_format(file)
+    except InputError as error:
+        return error
+    if found.because and options.delimiter and found.format in ("csv", "tsv"):
+        reason = "text with the delimiter that was given"
+        return Conclusion("csv", reason, options.delimiter)
+    return found
 
 
 def without_empty_start(files: list[File]) -> list[File]:
-    """The format is concluded from the first file."""
+    """The layout of an empty file is that of the file before it."""
     for number, file in enumerate(files):
         if read_start(file, 1):
             return files[number:]

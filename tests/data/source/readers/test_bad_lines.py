@@ -167,7 +167,9 @@ def broken_log(path: Path, broken: int, sessions: int = 300) -> Path:
     return write_log(path, [*small_shop(sessions), *bad])
 
 
-REPORT = "  {}, line {}: 'never {}' in column 'timestamp' is not a time"
+REPORT = (
+    "  {} lines such as {}, line 902: 'never 0' in column 'timestamp' is not a time"
+)
 
 
 def test_stopping_reports_the_first_ten_at_once(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_stopping_reports_the_first_ten_at_once(tmp_path: Path) -> None:
     first, *others = str(refused.value).splitlines()
     assert first.startswith("at least 10 lines are broken")
     assert "--bad-lines skip" in first
-    assert others == [REPORT.format(log, 902 + n, n) for n in range(10)]
+    assert others == [REPORT.format(10, log)]
     with pytest.raises(InputError, match="3 lines are broken"):
         prepared(broken_log(tmp_path / "a.csv", 3), tmp_path / "out")
     assert listed(tmp_path) == ["a.csv"]
@@ -190,7 +192,7 @@ def test_skipping_counts_and_shows_the_first_few(tmp_path: Path) -> None:
     (message,) = [text for text in progress.messages if "broken" in text]
     first, *others = message.splitlines()
     assert first.startswith("5 of 905 lines (0.55%) are broken")
-    assert others == [REPORT.format(log, 902 + n, n) for n in range(3)]
+    assert others == [REPORT.format(5, log)]
     assert str(tmp_path / "out.bad-lines.jsonl") in "".join(progress.messages)
     assert skipped(tmp_path / "out")[4] == {
         "file": str(log),
@@ -205,12 +207,34 @@ def test_more_than_one_percent_stops_unless_a_limit_is_given(tmp_path: Path) -> 
     with pytest.raises(InputError) as refused:
         prepared(log, tmp_path / "out", bad_lines="skip")
     assert "10 of 910 lines (1.10%) are broken, more than 1.00%" in str(refused.value)
-    assert "a.csv, line 911" in str(refused.value)
+    assert REPORT.format(10, log) in str(refused.value)
     assert listed(tmp_path) == ["a.csv"]
     prepared(log, tmp_path / "out", bad_lines="skip", bad_lines_limit=0.02)
     assert listed(tmp_path) == ["a.csv", "out", "out.bad-lines.jsonl"]
     data = prepared(broken_log(log, 9, 297), tmp_path / "out", bad_lines="skip")
     assert data.manifest["log"]["bad_lines"] == 9  # of 900: not more than 1 %
+
+
+def test_broken_lines_of_one_cause_are_one_line_of_the_message(tmp_path: Path) -> None:
+    lines = [
+        "session,user,item,time",
+        *(f"s{n // 2},,i{n % 3},{1_700_000_000 + n}" for n in range(3000)),
+        *(f",,i{n},1700000000" for n in range(12)),
+        *(f"s1,,-{n},1700000000" for n in (5, 7)),
+        "s1,,i1,gestern",
+    ]
+    log = write_lines(tmp_path / "a.csv", lines)
+    progress = RecordingProgress()
+    options: dict[str, Any] = {"session_column": "session", "user_column": "user"}
+    prepared(log, tmp_path / "out", progress, bad_lines="skip", **options)
+    (message,) = [text for text in progress.messages if "are broken" in text]
+    assert message.splitlines() == [
+        "15 of 3,015 lines (0.50%) are broken and were left out:",
+        f"  12 lines such as {log}, line 3002: no user and no session (columns 'user', 'session')",
+        f"  2 lines such as {log}, line 3014: the item (column 'item') is -5, and an id can't be "
+        "negative",
+        f"  {log}, line 3016: 'gestern' in column 'time' is not a time",
+    ]
 
 
 def test_the_file_of_an_earlier_run_does_not_stay(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from posrec.data.source.readers.delimited import (
     YOOCHOOSE,
 )
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
-from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES
+from posrec.data.source.readers.options import ANY_FILE, CLICKS, EVENTS, LINES
 from posrec.data.source.readers.parquet import read_parquet
 from posrec.data.source.readers.sessions import read_prefixes, read_sessions, read_srgnn
 
@@ -44,12 +44,12 @@ READERS: dict[str, Reader] = {
     "diginetica": Reader(DIGINETICA.read, CLICKS, MILLISECONDS),
     "retailrocket": Reader(CSV.read, EVENT_CLICKS, VISITORS, default_events=["view"]),
     "otto": Reader(read_otto, EVENT_CLICKS, MILLISECONDS, default_events=["clicks"]),
-    "recbole": Reader(RECBOLE.read, ANY_LOG),
+    "recbole": Reader(RECBOLE.read, ANY_FILE),
     "recbole-prefixes": Reader(read_prefixes, (), MILLISECONDS),
-    "csv": Reader(CSV.read, (*ANY_LOG, "delimiter")),
-    "tsv": Reader(TSV.read, ANY_LOG),
-    "jsonl": Reader(read_jsonl, ANY_LOG),
-    "parquet": Reader(read_parquet, ANY_LOG),
+    "csv": Reader(CSV.read, (*ANY_FILE, "delimiter")),
+    "tsv": Reader(TSV.read, ANY_FILE),
+    "jsonl": Reader(read_jsonl, ANY_FILE),
+    "parquet": Reader(read_parquet, ANY_FILE),
     "sessions": Reader(read_sessions, LINES, MILLISECONDS),
     "srgnn": Reader(read_srgnn, (), MILLISECONDS),
 }

@@ -4,6 +4,7 @@ Whole blocks are parsed at once, which is fast. Only if something is wrong are t
 block read one by one, to find the line.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +16,17 @@ import polars as pl
 from posrec.data.source.blocks import QUOTED_LINES, Block, split_block
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine, BadLines
-from posrec.data.source.readers.columns import Columns, bad_id, choose_columns, id_fault
+from posrec.data.source.readers.columns import (
+    Columns,
+    bad_id,
+    choose_columns,
+    id_fault,
+    normal_ids,
+)
 from posrec.data.source.readers.events import EventKinds
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.source.readers.times import TimeReader, count_days, parse_text
-from posrec.errors import InputError
+from posrec.errors import InputError, plural
 from posrec.progress import Progress
 
 NO_SESSION = (
@@ -91,7 +98,8 @@ class ClickStore:
     def take(self) -> pl.DataFrame:
         if not self.frames:
             return pl.DataFrame()
-        clicks = pl.concat(self.frames, rechunk=True)
+        # Files without a column of events have no `kind`.
+        clicks = pl.concat(self.frames, rechunk=True, how="diagonal")
         self.frames = []
         return clicks
 
@@ -101,8 +109,8 @@ class ParsedLog:
     kinds: EventKinds
     bad_lines: BadLines
     by_user: bool = False  # some sessions are users, whose clicks are yet to be split
-    rows: int = 0  # of the log, without blank and bad ones
     clicks: int = 0  # rows that are clicks
+    outside: int = 0  # clicks that --since and --until drop
     days: Counter[int] = field(default_factory=Counter)  # clicks by day since 1970
     time_unit: str | None = None  # of times that are numbers
 
@@ -110,13 +118,19 @@ class ParsedLog:
         self.kinds.merge(other.kinds)
         self.bad_lines.merge(other.bad_lines)
         self.by_user |= other.by_user
-        self.rows += other.rows
         self.clicks += other.clicks
+        self.outside += other.outside
         self.days += other.days
 
     def report(self, progress: Progress) -> None:
-        self.kinds.report(self.rows, self.clicks, progress)
-        self.bad_lines.finish(self.rows, progress)
+        clicks = self.clicks + self.outside
+        self.kinds.report(self.bad_lines.good.total(), clicks, progress)
+        self.bad_lines.finish(progress)
+        if self.outside:
+            outside = f"{self.outside:,} of {plural(clicks, 'click')} are not between --since and"
+            if not self.clicks:
+                raise InputError(f"{outside} --until; give other dates")
+            progress.message(f"{outside} --until and were left out")
 
 
 class CheckedRows(NamedTuple):
@@ -145,7 +159,7 @@ class ClickCollector:
         self.read_time = TimeReader(progress, options.time_unit, options.time_format)
         self.guesses: dict[str, tuple[str, ...]] = {}
         self.events = EventKinds(options, default_events)
-        path = store.folder / "bad-lines.jsonl"
+        path = store.folder / f"{secrets.token_hex(8)}.jsonl"
         bad_lines = BadLines(options.bad_lines, options.bad_lines_limit, path)
         self.parsed = ParsedLog(self.events, bad_lines)
 
@@ -159,14 +173,16 @@ class ClickCollector:
                 listed = " and ".join(map(repr, guessed))
                 self.progress.message(f"{file}: {noun} {listed} read as the {role}")
         self.guesses = guesses
-        self.events.column = columns.event
+        self.events.column = columns.event or self.events.column
         self.parsed.by_user |= columns.user is not None
         return columns
 
-    def check(self, rows: pl.DataFrame) -> CheckedRows:
-        """Check rows of `Columns.select`, whose values are as in the file."""
-        total = len(rows)
-        rows = rows.with_row_index("number")
+    def check(self, table: pl.DataFrame, columns: Columns) -> CheckedRows:
+        """Check rows whose values are as in the file."""
+        total = len(table)
+        if self.options.normalize_ids:
+            table = table.with_columns(normal_ids(pl.col(columns.ids)))
+        rows = table.select(columns.select()).with_row_index("number")
         rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
         events = rows["event"].cast(pl.String) if "event" in rows.columns else None
         lacks_events = False
@@ -197,13 +213,20 @@ class ClickCollector:
             columns.append(pl.col("by_user"))
         return columns
 
-    def keep(self, checked: CheckedRows, broken: Iterable[BadLine] = ()) -> None:
+    def keep(
+        self, checked: CheckedRows, file: str, broken: Iterable[BadLine] = ()
+    ) -> None:
         clicks = checked.clicks
+        day = "day" if "day" in clicks.columns else "time"
+        if self.options.since is not None:
+            clicks = clicks.filter(pl.col(day) >= self.options.since)
+        if self.options.until is not None:
+            clicks = clicks.filter(pl.col(day) < self.options.until)
         self.store.add(clicks)
         self.parsed.time_unit = self.read_time.unit
-        self.parsed.rows += checked.good
         self.parsed.clicks += len(clicks)
-        day = "day" if "day" in clicks.columns else "time"
+        self.parsed.outside += len(checked.clicks) - len(clicks)
+        self.parsed.bad_lines.good[file] += checked.good
         self.parsed.days.update(count_days(clicks[day]))
         if checked.events is not None:
             self.events.count(checked.events)
@@ -239,10 +262,10 @@ def add_whole(block: Block, format: LineFormat, collector: ClickCollector) -> bo
         rows = format.parse(block)
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return False
-    checked = collector.check(rows.select(format.columns.select()))
+    checked = collector.check(rows, format.columns)
     if checked.bad or checked.lacks_events or format.is_suspect(block, rows):
         return False
-    collector.keep(checked)
+    collector.keep(checked, str(block.path))
     return True
 
 
@@ -267,10 +290,10 @@ def add_records(block: Block, format: LineFormat, collector: ClickCollector) -> 
         start += 1 if start in broken else count
     schema = dict.fromkeys(format.columns.names, pl.String)
     table = pl.DataFrame(rows, schema, orient="row")
-    checked = collector.check(table.select(format.columns.select()))
+    checked = collector.check(table, format.columns)
     for row in checked.bad:
         broken[starts[row]] = find_fault(table.row(row, named=True), format.columns)
-    collector.keep(checked, bad_lines(block, lines, broken))
+    collector.keep(checked, str(block.path), bad_lines(block, lines, broken))
 
 
 def as_text(record: bytes) -> str:
@@ -302,6 +325,9 @@ def find_fault(values: Mapping[str, Any], columns: Columns) -> Broken:
     ids = [("session", name) for name in columns.session]
     has_session = ids and not any(id_fault(values[name]) for name in columns.session)
     if columns.user is not None and not has_session:
+        if ids and id_fault(values[columns.user]):
+            named = ", ".join(map(repr, (columns.user, *columns.session)))
+            return Broken(f"no user and no session (columns {named})")
         ids = [("user", columns.user)]
     for role, name in (*ids, ("item", columns.item)):
         if fault := id_fault(values[name]):

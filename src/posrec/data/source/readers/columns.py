@@ -49,6 +49,7 @@ class Columns:
     event: str | None = None
     date: str | None = None  # if the day has a column of its own
     user: str | None = None  # of clicks without a session
+    marks_users: bool = False  # other files of the log may have sessions
 
     @property
     def ids(self) -> list[str]:
@@ -66,7 +67,7 @@ class Columns:
             name = getattr(self, role)
             if name is not None:
                 roles.append(pl.col(name).alias(role))
-        if self.has_both:
+        if self.marks_users:
             by_user = self.session_id().str.starts_with(BETWEEN_IDS)
             roles.append(by_user.alias("by_user"))
         return roles
@@ -75,7 +76,7 @@ class Columns:
         """The session's id, or the user's, after a separator where a log has both; null where ids
         are missing or negative."""
         columns = self.session or as_tuple(self.user)
-        if len(columns) == 1 and not self.has_both:
+        if len(columns) == 1 and not self.marks_users:
             return pl.col(columns[0])
         joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
         is_bad = pl.any_horizontal(bad_id(name) for name in columns)
@@ -83,11 +84,8 @@ class Columns:
         if self.user is None:
             return session
         user = pl.concat_str(pl.lit(BETWEEN_IDS), pl.col(self.user).cast(pl.String))
-        return session.otherwise(pl.when(~bad_id(self.user)).then(user))
-
-    @property
-    def has_both(self) -> bool:
-        return bool(self.session) and self.user is not None
+        by_user = pl.when(~bad_id(self.user)).then(user)
+        return session.otherwise(by_user) if self.session else by_user
 
 
 def bad_id(column: str) -> pl.Expr:
@@ -96,9 +94,14 @@ def bad_id(column: str) -> pl.Expr:
     return text.str.contains(f"^({NEGATIVE.pattern})?$")
 
 
+def normal_ids(ids: pl.Expr) -> pl.Expr:
+    """Without spaces around them, and with accents as parts of their letters."""
+    return ids.cast(pl.String).str.strip_chars().str.normalize("NFC")
+
+
 def id_fault(value: object) -> str | None:
     """What is wrong with an id, for a message; None if nothing is."""
-    if value is None or value == "":
+    if value is None or not str(value).strip():
         return "is missing"
     if NEGATIVE.fullmatch(str(value)):
         return f"is {value}, and an id can't be negative"
@@ -109,13 +112,14 @@ def choose_columns(
     path: File | str, names: list[str], options: LogOptions
 ) -> tuple[Columns, dict[str, tuple[str, ...]]]:
     """The columns, named or guessed; and the guesses to report, by role."""
-    named = options.columns()
+    named = options.named_columns()
     listed = comma_separated(names)
     for role, columns in named.items():
         for column in columns:
             if column not in names:
                 raise MissingColumn(
-                    f"{path} has no column {column!r} (--{role}-column); it has {listed}"
+                    f"{path} has no column {column!r} (--{role}-column); it has {listed}; if "
+                    "files have columns of their own, name them with --columns"
                 )
     guessed = guess_columns(names, named)
     chosen = named | guessed
@@ -139,7 +143,9 @@ def choose_columns(
     user = next(iter(chosen["user"]), None)
     item = chosen["item"][0]
     time = chosen["time"][0]
-    return Columns(chosen["session"], item, time, event, user=user), guessed
+    session = chosen["session"]
+    has_both = options.mixed or (bool(session) and user is not None)
+    return Columns(session, item, time, event, None, user, has_both), guessed
 
 
 def guess_columns(

@@ -34,7 +34,7 @@ class EventKinds:
             self.counts.update(dict(events.drop_nulls().value_counts().iter_rows()))
 
     def merge(self, other: "EventKinds") -> None:
-        self.column = other.column
+        self.column = self.column or other.column
         self.counts.update(other.counts)
 
     def click_columns(self) -> list[pl.Expr]:

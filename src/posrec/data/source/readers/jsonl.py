@@ -44,7 +44,7 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
     """Blocks are read until no column is missing: an hour of searches may lack one."""
     files = collector.whole_log
-    named = list(chain.from_iterable(collector.options.columns().values()))
+    named = list(chain.from_iterable(collector.options.named_columns().values()))
     fields: dict[str, FieldPath] = {}
     for block in blocks(files, collector.progress):
         add_fields(fields, block, named)

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from posrec.config import declarations, setting
 from posrec.errors import InputError
 
 MAX_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
-LINES = ("bad_lines", "bad_lines_limit")
-CLICKS = (*LINES, "drop_duplicates")  # lines with a time
+LINES = ("bad_lines", "bad_lines_limit", "normalize_ids")
+CLICKS = (*LINES, "drop_duplicates", "since", "until")  # lines with a time
 ROLES = ("session", "user", "item", "time", "event")
 ANY_LOG = (
     *(f"{role}_column" for role in ROLES),
@@ -19,6 +20,7 @@ ANY_LOG = (
     "time_format",
     *CLICKS,
 )
+ANY_FILE = (*ANY_LOG, "columns")
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,13 @@ class LogOptions:
     bad_lines: str = setting("stop", choices=("stop", "skip"))
     bad_lines_limit: float = setting(0.01, between=(0, 1))
     drop_duplicates: bool = False  # the kinds of events must then be kept
+    normalize_ids: bool = False  # join ids that differ in spaces or Unicode form alone
+    since: int | None = None  # milliseconds; earlier clicks are dropped
+    until: int | None = None  # from here on, clicks are dropped
+    columns: Any = field(default_factory=dict)  # a mapping file, or its tables
+    mixed: bool = False  # other files of the log are read in another way
 
-    def columns(self) -> dict[str, tuple[str, ...]]:
+    def named_columns(self) -> dict[str, tuple[str, ...]]:
         return {role: as_tuple(getattr(self, f"{role}_column")) for role in ROLES}
 
     @property
@@ -69,6 +76,8 @@ class LogOptions:
             raise InputError(
                 f"--delimiter {delimiter!r} can't be used; give one character, e.g. ';' or '\\t'"
             )
+        if self.since and self.until and self.since >= self.until:
+            raise InputError("--since must be earlier than --until")
         self.check_events()
 
     def check_events(self) -> None:

@@ -1,6 +1,6 @@
 """Parquet tables with any column types, read in batches; and tables in memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
@@ -44,6 +44,7 @@ def read_table(
     tables: int = 1,
 ) -> None:
     """Add the rows of a table, the `number`-th from 0 of `tables`, batch by batch."""
+    frame = frame.select(**leaves(frame.collect_schema()))
     columns = table_columns(name, frame, collector)
     with parquet_errors(name):
         length = count_rows(frame)
@@ -52,11 +53,11 @@ def read_table(
     row = 0
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
-            checked = collector.check(batch.select(columns.select()))
+            checked = collector.check(batch, columns)
             bad = (
                 (row + index + 1, batch.row(index, named=True)) for index in checked.bad
             )
-            collector.keep(checked, bad_rows(bad, name, columns))
+            collector.keep(checked, str(name), bad_rows(bad, name, columns))
             row += len(batch)
             collector.progress.update("Reading", number + row / max(length, 1), tables)
     except POLARS_ERRORS as error:
@@ -83,6 +84,22 @@ def table_columns(
         collector.events.column = None
         return replace(columns, event=None)
     return columns
+
+
+def leaves(
+    types: Mapping[str, Any], at: Callable[[str], pl.Expr] = pl.col
+) -> dict[str, pl.Expr]:
+    """Every column by its name, or by its path in structs: `ctx.sid`."""
+    found: dict[str, pl.Expr] = {}
+    for name, type in types.items():
+        if isinstance(type, pl.Struct):
+            below = leaves(type.to_schema(), at(name).struct.field)
+            found |= {
+                f"{name}.{path}": expression for path, expression in below.items()
+            }
+        else:
+            found[name] = at(name)
+    return found
 
 
 def count_rows(frame: pl.LazyFrame) -> int:

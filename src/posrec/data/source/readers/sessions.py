@@ -66,7 +66,8 @@ class SessionLines(LineFormat):
 
 def add_numbered(clicks: pl.DataFrame, collector: ClickCollector) -> None:
     clicks = clicks.with_columns(time=pl.col("session").cast(pl.Int64))
-    collector.keep(collector.check(clicks))
+    columns = SessionLines.columns
+    collector.keep(collector.check(clicks, columns), str(collector.whole_log[0]))
 
 
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:

@@ -142,6 +142,17 @@ def parse_text(column: pl.Series) -> pl.Series:
     return times
 
 
+def parse_moment(text: str) -> int:
+    """The milliseconds of a date or time that an option names."""
+    moment: int | None = parse_text(pl.Series([text], dtype=pl.String))[0]
+    if moment is None:
+        raise InputError(
+            f"--since and --until are dates or times, such as 2026-09-01 or 2026-09-01T12:00Z, "
+            f"not {text!r}"
+        )
+    return moment
+
+
 def nulls(count: int) -> pl.Series:
     return pl.repeat(None, count, dtype=pl.Int64, eager=True)
 

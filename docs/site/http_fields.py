@@ -106,6 +106,12 @@ MEANINGS = {
     "SimilarAnswer.items": (
         "the most similar items; the score is the cosine of the items' vectors"
     ),
+    "candidates": (
+        "the items to rank, in any order; one that is given twice counts once"
+    ),
+    "unknown_candidates": (
+        "the candidates that the model does not know; they have no score"
+    ),
     "written": "how many rows were written, one for each item",
     "rank": "the item's rank among all items of the catalogue",
     "parts": (

@@ -21,12 +21,17 @@ from posrec.errors import InputError, RunFailed
 from posrec.progress import Progress, default_progress
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
 from posrec.recommend.explore import Explorable, explorable_of
-from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, RankPlan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, Search, TableSearch
 from posrec.recommend.rank.encoder import Encoder, OnnxModel
 from posrec.recommend.rank.ranker import Ranker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
-from posrec.recommend.results import Explanation, Recommendation, Recommendations
+from posrec.recommend.results import (
+    Explanation,
+    RankedCandidates,
+    Recommendation,
+    Recommendations,
+)
 from posrec.recommend.session import (
     AnySession,
     Click,
@@ -254,7 +259,9 @@ class Recommender:
             self.catalogue, self.similarity, k, explorable=self.explorable, **rules
         )
 
-    def rank(self, requests: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
+    def ordered_lists(
+        self, requests: Sequence[tuple[Plan, EncodedSession]]
+    ) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""
         queries = [plan.queries(session) for plan, session in requests]
         rankings = iter(self.ranker.rank(list(chain.from_iterable(queries))))
@@ -346,12 +353,38 @@ class Recommender:
         sessions: Any = session if many else [session]
         plan = self.plan(k, **rules)
         encoded = [self.look_up(clicks) for clicks in sessions]
-        lists = self.rank([(plan, clicks) for clicks in encoded])
+        lists = self.ordered_lists([(plan, clicks) for clicks in encoded])
         results = [
             self.result(plan, clicks, ordered)
             for clicks, ordered in zip(encoded, lists, strict=True)
         ]
         return results if many else results[0]
+
+    def rank(
+        self, session: AnySession, candidates: Sequence[Click]
+    ) -> RankedCandidates:
+        """Rank given items for a session, such as those that a search engine has found.
+
+        Args:
+            session: As in `recommend`. Without a known click, scores are click counts.
+            candidates: The ids of the items, in any order; one that is given twice counts once.
+
+        Returns:
+            Every candidate that the model knows, the best first, with the score that `recommend`
+            gives it; the others are in `unknown_candidates`. It works like a list.
+
+        Raises:
+            InputError: The session or the candidates are not a list of ids.
+
+        Example::
+
+            ranked = rec.rank(["sku-1", "sku-7"], ["sku-3", "sku-9", "new-1"])
+            [item.item for item in ranked], ranked.unknown_candidates
+        """
+        plan = RankPlan(self.catalogue, candidates)
+        encoded = self.look_up(session)
+        result = self.result(plan, encoded, self.ordered_lists([(plan, encoded)])[0])
+        return RankedCandidates(**vars(result), unknown_candidates=plan.unknown)
 
     @overload
     def explain(  # type: ignore[overload-overlap]

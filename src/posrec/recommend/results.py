@@ -118,6 +118,21 @@ class Recommendations:
         }
 
 
+@dataclass(frozen=True, repr=False)
+class RankedCandidates(Recommendations):
+    """Given items in the order of their scores.
+
+    Attributes:
+        unknown_candidates: Those that the model does not know; they have no score.
+    """
+
+    unknown_candidates: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists, for `json.dumps`."""
+        return {**super().as_json(), "unknown_candidates": self.unknown_candidates}
+
+
 @dataclass(frozen=True)
 class ClickEffect:
     """What one click did to the score of an item.

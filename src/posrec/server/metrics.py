@@ -34,6 +34,7 @@ WITH_IDS = ("/v1/sessions", "/v1/similar")  # paths that go on with an id
 PATHS = (
     "/v1/recommend",
     "/v1/recommend/batch",
+    "/v1/rank",
     "/v1/feedback",
     "/v1/explain",
     "/v1/items",

@@ -145,6 +145,18 @@ class ClickRequest(AnswerRequest, kw_only=True):
         return (self.item,)
 
 
+class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    session: Clicks
+    candidates: Annotated[
+        list[Id],
+        Meta(min_length=1, max_length=MOST_ITEMS, description="The items to rank."),
+    ]
+    split_by: str | None = None
+
+    def __post_init__(self) -> None:
+        check_ids((*self.session, *self.candidates))
+
+
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     # The id of an answer has a mark of four digits for each item.
     answer: Annotated[
@@ -191,6 +203,10 @@ class RecommendAnswer(Struct):
     popular: bool
     id: str
     run: str  # the fingerprint of the run that answered
+
+
+class RankAnswer(RecommendAnswer):
+    unknown_candidates: tuple[str, ...]
 
 
 class BatchAnswer(Struct):

@@ -58,6 +58,6 @@ def test_every_command_and_every_line_of_python_runs(
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, f"{line}\n{done.err}"
     python = blocks("python")
-    assert len(python) == 3
+    assert len(python) == 4
     for block in python:
         exec(compile(block, "docs/recommending.md", "exec"), {})

@@ -28,6 +28,7 @@ from posrec.recommend.rank.ranker import Ranker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import (
     Explanation,
+    ListOfRecommendations,
     RankedCandidates,
     Recommendation,
     Recommendations,
@@ -302,13 +303,13 @@ class Recommender:
         session: Sequence[AnySession],
         k: int | None = None,
         **rules: Unpack[AnswerRules],
-    ) -> list[Recommendations]: ...
+    ) -> ListOfRecommendations: ...
     def recommend(
         self,
         session: AnySession | Sequence[AnySession],
         k: int | None = None,
         **rules: Unpack[AnswerRules],
-    ) -> Recommendations | list[Recommendations]:
+    ) -> Recommendations | ListOfRecommendations:
         """Recommend the best next items for a session, or for each of many sessions.
 
         Args:
@@ -337,7 +338,7 @@ class Recommender:
 
         Returns:
             The items, the best first; fewer than `k` where too few are left. For a list of
-            sessions, a list of these.
+            sessions, a list of these. Both have `to_frame()`, with the fields.
 
         Raises:
             InputError: The session is not a list of ids, an option is wrong, or there is no such
@@ -354,10 +355,10 @@ class Recommender:
         plan = self.plan(k, **rules)
         encoded = [self.look_up(clicks) for clicks in sessions]
         lists = self.ordered_lists([(plan, clicks) for clicks in encoded])
-        results = [
+        results = ListOfRecommendations(
             self.result(plan, clicks, ordered)
             for clicks, ordered in zip(encoded, lists, strict=True)
-        ]
+        )
         return results if many else results[0]
 
     def rank(

@@ -94,20 +94,9 @@ class Recommendations:
         return f"Recommendations({text})"
 
     def to_frame(self) -> "pl.DataFrame":
-        """A row for each item, the best first: rank, item, score and title."""
-        import polars as pl
-
-        rows = [
-            (rank, item.item, item.score, item.title)
-            for rank, item in enumerate(self.items, start=1)
-        ]
-        schema = {
-            "rank": pl.Int64,
-            "item": pl.String,
-            "score": pl.Float64,
-            "title": pl.String,
-        }
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        """A row for each item, the best first: rank, item, score, title, and the `fields` that were
+        asked for. A field with one of these names becomes `item_rank`, for example."""
+        return ListOfRecommendations([self]).to_frame().drop("session")
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""
@@ -116,6 +105,36 @@ class Recommendations:
             "unknown": self.unknown,
             "popular": self.popular,
         }
+
+
+class ListOfRecommendations(list[Recommendations]):
+    """The recommendations for each of many sessions, in their order."""
+
+    def to_frame(self) -> "pl.DataFrame":
+        """The rows of `Recommendations.to_frame` for every session, whose place in the list, from
+        0, is in the column `session`. A session without items has no row."""
+        import polars as pl
+
+        rows = [
+            (session, rank, item.item, item.score, item.title)
+            for session, answer in enumerate(self)
+            for rank, item in enumerate(answer, start=1)
+        ]
+        schema = {
+            "session": pl.Int64,
+            "rank": pl.Int64,
+            "item": pl.String,
+            "score": pl.Float64,
+            "title": pl.String,
+        }
+        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        fields = [item.fields or {} for answer in self for item in answer]
+        columns = []
+        for name in fields[0] if fields else ():
+            values = [values[name] for values in fields]
+            column = f"item_{name}" if name in schema else name
+            columns.append(pl.Series(column, values, strict=False))
+        return frame.with_columns(columns)
 
 
 @dataclass(frozen=True, repr=False)

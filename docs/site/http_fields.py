@@ -64,7 +64,10 @@ MEANINGS = {
     "ClickRequest.item": "the item that was clicked; it is added to the stored session",
     "ExplainRequest.item": "the item whose score is explained",
     "FeedbackRequest.answer": "the `id` of the answer",
-    "event": "what happened to the items",
+    "event": (
+        "what happened to the items: `shown`, `clicked`, `carted`, `bought`, or an event "
+        "of your own of lower-case letters, digits, `-` and `_`, such as `favourite`"
+    ),
     "FeedbackRequest.items": (
         "the items; those that were shown in the order in which they were shown"
     ),

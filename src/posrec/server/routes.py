@@ -123,7 +123,7 @@ class Routes:
         return await self.background.compute(find, work, context.has_left)
 
     async def feedback(self, data: FeedbackRequest) -> FeedbackAnswer:
-        """What became of an answer: shown, clicked, carted, bought."""
+        """What became of an answer: shown, clicked, carted, bought, or the shop's own."""
         files = self.service.feedback
         if files is None:
             raise Refused(

@@ -59,7 +59,16 @@ FieldNames = Annotated[
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Paid = Annotated[float, Meta(ge=0, le=1e9, description="What was paid for the item.")]
-FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
+EVENTS = ("shown", "clicked", "carted", "bought")
+FeedbackEvent = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=32,
+        pattern="^[a-z0-9_-]+$",
+        description=f"{', '.join(EVENTS)}, or one of the shop's own, such as favourite.",
+    ),
+]
 
 
 def check_ids(ids: Iterable[Id]) -> None:
@@ -173,6 +182,8 @@ class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         check_ids(self.items)
+        if self.event.endswith("\n"):  # the pattern's $ allows it
+            raise ValueError("event must not end with a newline")
         if self.value is not None and (self.event != "bought" or len(self.items) > 1):
             raise ValueError(
                 "value is what was paid for one item: it needs the event 'bought' and a single item"

@@ -1,6 +1,7 @@
 """What is printed for datasets, recommenders and results in Python, and results as frames."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,10 @@ def test_recommendations_are_shown_and_become_a_frame() -> None:
 
 
 def test_frames_have_the_fields_that_were_asked_for(shop: Recommender) -> None:
-    prices = {"price": [9.5, None, 3.0, 1.0, 2.0, 7.0], "rank": list("uvwxyz")}
+    prices: dict[str, list[Any]] = {
+        "price": [9.5, None, 3.0, 1.0, 2.0, 7.0],
+        "rank": list("uvwxyz"),
+    }
     shop.catalogue = shop.catalogue.with_columns(prices)
     answers = shop.recommend([["a", "b"], ["x"], ["a"]], k=2, fields=["price", "rank"])
     assert answers == [answers[0], answers[1], answers[2]]

@@ -65,8 +65,8 @@ MEANINGS = {
     "ExplainRequest.item": "the item whose score is explained",
     "FeedbackRequest.answer": "the `id` of the answer",
     "event": (
-        "what happened to the items: `shown`, `clicked`, `carted`, `bought`, or an event "
-        "of your own of lower-case letters, digits, `-` and `_`, such as `favourite`"
+        "`shown`, `clicked`, `carted`, `bought`, or your own, such as `favourite`: "
+        "lower-case letters, digits, `-` and `_`"
     ),
     "FeedbackRequest.items": (
         "the items; those that were shown in the order in which they were shown"

@@ -134,8 +134,7 @@ class Metrics:
         }
         self.feedback_counter = counter(
             "posrec_feedback",
-            "Answers that were shown, and items that were clicked, put into the cart or bought; "
-            "other events are the shop's own.",
+            "Answers that were shown, and items by what else became of them.",
             ("run", "event"),
         )
         self.workers = gauge_sum(

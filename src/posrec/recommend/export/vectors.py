@@ -9,7 +9,7 @@ from typing import Any
 
 from posrec.errors import InputError
 from posrec.io import whole_file
-from posrec.recommend.export.onnx_model import checked_onnx, with_outputs
+from posrec.recommend.export.onnx_model import checked_onnx
 from posrec.recommend.rank.torch_model import item_table
 from posrec.runs.folder import Run
 
@@ -44,8 +44,12 @@ def session_encoder(content: bytes, width: int) -> bytes:
     without the columns of ones at their end, whose products are `bias`."""
     import onnx
     from onnx import TensorProto, helper
+    from onnx.utils import Extractor
 
-    proto = onnx.load_from_string(with_outputs(content, ["session_vectors"]))
+    complete = onnx.load_from_string(content)
+    inputs = ["items", "lengths"]
+    proto = Extractor(complete).extract_model(inputs, ["session_vectors"])
+    proto.metadata_props.extend(complete.metadata_props)
     graph = proto.graph
     limits = {"first_column": 0, "end_column": width, "column_axis": 1}
     for name, value in limits.items():

@@ -316,7 +316,7 @@ def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) 
         scores = [item.score for item in answer]
         assert scores == sorted(scores, reverse=True)
         candidates = sorted(small.vocabulary.ids)
-        # More of them than are "few" are scored one by one, too.
+        # Few are scored one by one, others searched.
         for ranked in (
             rec.rank(session, candidates),
             rec.rank(session, candidates[:4]),

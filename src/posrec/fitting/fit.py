@@ -32,7 +32,7 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, FILES, POPULARITY, RECENT, Run
 from posrec.runs.run import begin_run, finish_run, is_new_run, load_run
 from posrec.training.loop import Training, TrainingContext, evaluate_on
-from posrec.training.tracking import EVENTS, MLFLOW_RUN, require_tracker, tracking
+from posrec.training.tracking import EVENTS, MLFLOW_RUN, module_of, tracking
 from posrec.training.training_log import LOG
 
 NONE = torch.empty(0, dtype=torch.int64)  # ranks and lengths that were not computed
@@ -222,7 +222,7 @@ def write_run(
     job = plan_fit(data, model, options)
     if options.track is not None:
         # What is missing is reported before the training rather than in it.
-        require_tracker(options.track)
+        module_of(options.track)
     with ExitStack() as stack, out_of_memory_hint(job.memory_advice()):
         with run_folder(job, context):
             tracker = stack.enter_context(tracking(options.track, out, progress))

@@ -41,13 +41,6 @@ class Candidates:
     def __init__(self, mask: Mask | None = None) -> None:
         self.mask = mask
 
-    @classmethod
-    def of(cls, items: int, numbers: list[int]) -> "Candidates":
-        """These numbers of 1..`items`, scored one by one however many they are."""
-        candidates = cls(mask_of(items, numbers))
-        candidates.few = np.array(numbers, np.int64) - 1
-        return candidates
-
     @cached_property
     def few(self) -> Columns | None:
         """The columns of the items, if they are few."""

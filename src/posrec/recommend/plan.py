@@ -381,12 +381,11 @@ class Plan:
 
 
 class RankPlan(Plan):
-    """Every one of the given items by its score, whatever rules there are for recommending;
-    `unknown` are the ids that the model does not know. An id that is given twice counts once."""
+    """All of the given items that are known, whatever the rules; `unknown` has the other ids."""
 
     def __init__(self, catalogue: Catalogue, ids: Sequence[Click]) -> None:
         listed = {id: catalogue.number(id) for id in as_ids(ids, "candidates")}
         self.unknown = tuple(id for id, number in listed.items() if number is None)
         numbers = [number for number in listed.values() if number is not None]
         super().__init__(catalogue, None, max(1, len(numbers)))
-        self.by_factor = {1.0: Candidates.of(catalogue.items, numbers)}
+        self.by_factor = {1.0: Candidates(mask_of(catalogue.items, numbers))}

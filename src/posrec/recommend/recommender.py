@@ -368,11 +368,11 @@ class Recommender:
 
         Args:
             session: As in `recommend`. Without a known click, scores are click counts.
-            candidates: The ids of the items, in any order; one that is given twice counts once.
+            candidates: Their ids, in any order; one that is given twice counts once.
 
         Returns:
-            Every candidate that the model knows, the best first, with the score that `recommend`
-            gives it; the others are in `unknown_candidates`. It works like a list.
+            Every candidate that the model knows with its score, the best first, like a list; the
+            others are in `unknown_candidates`.
 
         Raises:
             InputError: The session or the candidates are not a list of ids.

@@ -100,11 +100,7 @@ class Recommendations:
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""
-        return {
-            "items": [item.as_json() for item in self.items],
-            "unknown": self.unknown,
-            "popular": self.popular,
-        }
+        return {**vars(self), "items": [item.as_json() for item in self.items]}
 
 
 class ListOfRecommendations(list[Recommendations]):
@@ -146,10 +142,6 @@ class RankedCandidates(Recommendations):
     """
 
     unknown_candidates: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists, for `json.dumps`."""
-        return {**super().as_json(), "unknown_candidates": self.unknown_candidates}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Experiment tracking with `--track`: the figures of a training for TensorBoard or MLflow."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,8 +12,8 @@ from posrec.progress import Progress
 
 EVENTS = "tensorboard"
 MLFLOW_RUN = "mlflow.txt"  # its id, so that a resumed training goes on there
-# The module that each needs, and the extra that installs it.
-TRACKERS = {
+# The module of each tracker, and the extra that installs it.
+MODULES = {
     "tensorboard": ("torch.utils.tensorboard", "track"),
     "mlflow": ("mlflow", "mlflow"),
 }
@@ -23,14 +22,14 @@ TRACKERS = {
 class Tracker:
     """Logs nothing."""
 
-    def point(self, name: str, value: float, at: int) -> None:
-        """A figure after so many steps."""
+    def point(self, name: str, value: float, step: int) -> None:
+        pass
 
     def epoch(self, values: Mapping[str, float], epoch: int) -> None:
-        """The figures after an epoch."""
+        pass
 
     def finish(self, metrics: Mapping[str, float], files: Sequence[Path]) -> None:
-        """The metrics on the test part, and the files of the run."""
+        """`metrics` on the test part, `files` of the run."""
 
     def close(self, status: str) -> None:
         pass
@@ -40,11 +39,10 @@ class TensorBoard(Tracker):
     """Writes scalars into the folder `tensorboard` of the run."""
 
     def __init__(self, run: Path) -> None:
-        tensorboard = require_tracker("tensorboard")
-        self.events = tensorboard.SummaryWriter(str(run / EVENTS))
+        self.events = module_of("tensorboard").SummaryWriter(str(run / EVENTS))
 
-    def point(self, name: str, value: float, at: int) -> None:
-        self.events.add_scalar(name, value, at)
+    def point(self, name: str, value: float, step: int) -> None:
+        self.events.add_scalar(name, value, step)
 
     def epoch(self, values: Mapping[str, float], epoch: int) -> None:
         for name, value in values.items():
@@ -55,21 +53,23 @@ class TensorBoard(Tracker):
 
 
 class MLflow(Tracker):
-    """Logs to the server and experiment that MLflow's own variables name. Once the training has
-    begun, what can't be logged is only reported."""
+    """Logs where MLflow's own variables say. Once it has begun, a failure is only reported."""
 
     def __init__(self, run: Path, progress: Progress) -> None:
-        mlflow = require_tracker("mlflow")
+        mlflow = module_of("mlflow")
         self.mlflow = mlflow
         self.progress = progress
         file = run / MLFLOW_RUN
         known = file.read_text(encoding="utf-8") if file.exists() else None
+        settings = read_json(run / RUN)
+        for name, value in settings.pop("training").items():
+            settings[f"training.{name}"] = value
         try:
-            self.client = mlflow.MlflowClient()
             # Nested, if the caller has begun a run of MLflow.
             begun = mlflow.start_run(known, run_name=run.name, nested=True)
             if known is None:
-                mlflow.log_params(flat(read_json(run / RUN)))
+                mlflow.log_params(settings)
+            self.client = mlflow.MlflowClient()
         except mlflow.MlflowException as error:
             mlflow.end_run("FAILED")
             raise InputError(
@@ -98,8 +98,7 @@ class MLflow(Tracker):
         self.attempt(self.client.log_batch, self.id, metrics)
 
     def finish(self, metrics: Mapping[str, float], files: Sequence[Path]) -> None:
-        tested = {f"test/{name}": value for name, value in metrics.items()}
-        self.epoch(tested, 0)
+        self.epoch({f"test/{name}": value for name, value in metrics.items()}, 0)
         for file in files:
             self.attempt(self.client.log_artifact, self.id, str(file), "run")
 
@@ -107,26 +106,11 @@ class MLflow(Tracker):
         self.attempt(self.mlflow.end_run, status)
 
 
-def flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """
-    >>> flat({"d": 8, "training": {"epochs": 4, "betas": [0.9, 0.98]}})
-    {'d': 8, 'training.epochs': 4, 'training.betas': '[0.9, 0.98]'}
-    """
-    settings: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            settings |= flat(value, f"{before}{name}.")
-        else:
-            is_list = isinstance(value, list)
-            settings[before + name] = json.dumps(value) if is_list else value
-    return settings
-
-
-def require_tracker(kind: str) -> Any:
-    """The tracker's module; an InputError if there is no such tracker, or it is not installed."""
-    if kind not in TRACKERS:
-        raise InputError(f"track must be one of {', '.join(TRACKERS)}, not {kind!r}")
-    module, extra = TRACKERS[kind]
+def module_of(kind: str) -> Any:
+    """An InputError if there is no such tracker, or it is not installed."""
+    if kind not in MODULES:
+        raise InputError(f"track must be one of {', '.join(MODULES)}, not {kind!r}")
+    module, extra = MODULES[kind]
     return imported(module, f"--track {kind}", extra)
 
 

@@ -128,6 +128,17 @@ MEANINGS = {
     "repeat_chance": (
         "the chance that the next click repeats an item of the session; null likewise"
     ),
+    "attributes": (
+        "what each attribute adds, in a run trained with `attributes`; empty for others"
+    ),
+    "ExplainedAttribute.column": "the column; null for what attributes do not explain",
+    "label": (
+        "such as `same category` or `similar price` if an item of the session has it too"
+    ),
+    "ExplainedAttribute.effect": (
+        "the effects add up to the parts that read the session: last item, latest and "
+        "initial intention"
+    ),
     "name": "the name of the term",
     "value": "its value",
     "position": "the click's index in `session` of the request, from 0",

@@ -91,6 +91,7 @@ class Recommender:
         self.device_name = device
         self.vocabulary = run.vocabulary
         self.added: NewItems | None = None  # the latest items of `vocabulary`
+        self.trained = run  # the run without them
         # The model knows items 1..items; the vocabulary may hold more.
         self.items: int = run.config["items"]
         self.catalogue = Catalogue(run.vocabulary, self.items)
@@ -226,6 +227,7 @@ class Recommender:
             ranker.cores,
         )
         extended.added = found
+        extended.trained = run
         return extended
 
     def id_and_title(self, number: int) -> tuple[str, str | None]:
@@ -236,6 +238,13 @@ class Recommender:
         if number is None:
             raise InputError(f"item {item!r} is not known to the model")
         return number
+
+    def trained_values(self, number: int) -> dict[str, Any]:
+        """The columns of an item as they were when it got its vector."""
+        is_trained = number <= self.trained.config["items"]
+        run = self.trained if is_trained else self.run
+        columns = run.vocabulary.columns.items()
+        return {name: values[number - 1] for name, values in columns}
 
     @cached_property
     def explorable(self) -> Explorable | None:
@@ -426,6 +435,17 @@ class Recommender:
         explanations = explain(
             self.model, encoded, numbers, self.device, self.id_and_title
         )
+        if self.run.attributes is not None:
+            from posrec.recommend.attribute_effects import attribute_effects
+
+            clicks = encoded.numbers
+            effects = attribute_effects(
+                self.model, self.run.attributes, clicks, numbers, self.trained_values
+            )
+            explanations = [
+                replace(why, attributes=of_item)
+                for why, of_item in zip(explanations, effects, strict=True)
+            ]
         for why in explanations:
             require_finite([why.score, *why.parts.values()])
             for click in why.clicks:

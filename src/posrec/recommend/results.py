@@ -166,6 +166,22 @@ class ClickEffect:
 
 
 @dataclass(frozen=True)
+class AttributeEffect:
+    """What an attribute of an item adds to its score.
+
+    Attributes:
+        column: The column; None for what its attributes do not explain.
+        label: The column, or such as "same category", "similar price" and "words of title" if an
+            item of the session has its value, range or words too (docs/scores.md).
+        effect: The effects add up to the parts last item, latest and initial intention.
+    """
+
+    column: str | None
+    label: str
+    effect: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why an item has its score.
 
@@ -183,6 +199,7 @@ class Explanation:
         unknown: The session's clicks on items that the model does not know. They were skipped.
         probability: Of a click on the item next, where the score is its logarithm; else None.
         repeat_chance: The chance that the next click repeats an item of the session, likewise.
+        attributes: What each attribute adds, in a run that was trained with `attributes`.
     """
 
     item: str
@@ -195,6 +212,7 @@ class Explanation:
     unknown: tuple[str, ...] = ()
     probability: float | None = None
     repeat_chance: float | None = None
+    attributes: tuple[AttributeEffect, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""

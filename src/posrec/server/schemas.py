@@ -251,6 +251,12 @@ class ExplainedClick(
     rank_without: int | None
 
 
+class ExplainedAttribute(Struct):
+    column: str | None
+    label: str
+    effect: float
+
+
 class ExplainAnswer(Struct):
     item: str
     title: str | None
@@ -261,6 +267,7 @@ class ExplainAnswer(Struct):
     unknown: tuple[str, ...]
     probability: float | None
     repeat_chance: float | None
+    attributes: list[ExplainedAttribute]
 
     @classmethod
     def from_explanation(
@@ -286,6 +293,7 @@ class ExplainAnswer(Struct):
             unknown=why.unknown,
             probability=why.probability,
             repeat_chance=why.repeat_chance,
+            attributes=[ExplainedAttribute(**vars(one)) for one in why.attributes],
         )
 
 

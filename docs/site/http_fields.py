@@ -64,7 +64,10 @@ MEANINGS = {
     "ClickRequest.item": "the item that was clicked; it is added to the stored session",
     "ExplainRequest.item": "the item whose score is explained",
     "FeedbackRequest.answer": "the `id` of the answer",
-    "event": "what happened to the items",
+    "event": (
+        "`shown`, `clicked`, `carted`, `bought`, or your own, such as `favourite`: "
+        "lower-case letters, digits, `-` and `_`"
+    ),
     "FeedbackRequest.items": (
         "the items; those that were shown in the order in which they were shown"
     ),
@@ -106,6 +109,12 @@ MEANINGS = {
     "SimilarAnswer.items": (
         "the most similar items; the score is the cosine of the items' vectors"
     ),
+    "candidates": (
+        "the items to rank, in any order; one that is given twice counts once"
+    ),
+    "unknown_candidates": (
+        "the candidates that the model does not know; they have no score"
+    ),
     "written": "how many rows were written, one for each item",
     "rank": "the item's rank among all items of the catalogue",
     "parts": (
@@ -118,6 +127,17 @@ MEANINGS = {
     ),
     "repeat_chance": (
         "the chance that the next click repeats an item of the session; null likewise"
+    ),
+    "attributes": (
+        "what each attribute adds, in a run trained with `attributes`; empty for others"
+    ),
+    "ExplainedAttribute.column": "the column; null for what attributes do not explain",
+    "label": (
+        "such as `same category` or `similar price` if an item of the session has it too"
+    ),
+    "ExplainedAttribute.effect": (
+        "the effects add up to the parts that read the session: last item, latest and "
+        "initial intention"
     ),
     "name": "the name of the term",
     "value": "its value",

@@ -20,7 +20,8 @@ EXTRAS = {
     "azure": "logs in Azure Blob Storage (abfs://container/...)",
     "tune": "posrec tune",
     "ray": "--engine ray of posrec prepare, score, tune and reproduce",
-    "track": "posrec train --track (TensorBoard)",
+    "track": "posrec train --track tensorboard",
+    "mlflow": "posrec train --track mlflow",
 }
 GIB = 2**30
 # A requirement of an extra is written faiss-cpu>=1.10; extra == "scale".

@@ -154,6 +154,19 @@ def test_set_rules(visit: Visit, goods: list[str]) -> None:
     visit.expect(goods, k=10)
 
 
+# Whether the lists of several runs share the whole width of their card.
+FILLED = """() => {
+    const lists = [...document.querySelectorAll(".runs > section")];
+    const widths = lists.map((list) => list.getBoundingClientRect().width);
+    const card = document.querySelector("#recommended").getBoundingClientRect().width;
+    const all = widths.reduce((sum, width) => sum + width, 0);
+    return Math.abs(all - card) < 1 && Math.max(...widths) - Math.min(...widths) < 1;
+}"""
+SHORTENED = """() => [...document.querySelectorAll("#recommended .named .clip")]
+    .filter((title) => title.scrollWidth > title.clientWidth)
+    .map((title) => title.textContent)"""
+
+
 def test_compare_two_runs(visitor: Any, runs: Path, goods: list[str]) -> None:
     both = [runs / "plus", runs / "itemknn"]
     plus, itemknn = (Recommender.load(run, "cpu") for run in both)
@@ -172,6 +185,12 @@ def test_compare_two_runs(visitor: Any, runs: Path, goods: list[str]) -> None:
         assert others == items_of(itemknn.recommend(goods, 5))
         for item, row in zip(others, visit.texts(f"{right} .row"), strict=True):
             assert ("only here" in row) == (item not in visit.shown(left))
+        names = [title.split("\n")[0] for title in visit.texts(".runs h3")]
+        assert names == ["plus", "itemknn"]  # as in posrec report
+        for width in (1440, 1000):
+            visit.page.set_viewport_size({"width": width, "height": 1000})
+            assert visit.page.evaluate(FILLED)
+            assert visit.page.evaluate(SHORTENED) == []
         visit.page.locator(f"{right} .why").nth(2).click()
         visit.expect_explained(others[2])  # by the run that recommends it
         score = itemknn.explain(goods, others[2]).score

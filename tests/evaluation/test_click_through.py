@@ -105,6 +105,46 @@ def test_figures_by_hand() -> None:
     assert found.differences() == []
 
 
+def test_a_shops_own_events_are_counted_once_for_an_item_of_an_answer() -> None:
+    found = report(
+        *shown("a1", "v", "xy"),
+        *shown("b1", "w", "xy", day=1),
+        *shown("a2", "v", "x", day=2),
+        row("a1", "favourite", "x"),
+        row("a1", "favourite", "x"),
+        row("a1", "message", "x"),
+        row("a1", "favourite", "y"),
+        row("a1", "clicked", "y"),
+        row("b1", "favourite", "x", day=1),
+        row("b1", "message", "never shown", day=1),
+    )
+    assert found.total().own == {"favourite": 3, "message": 1}
+    assert [run.own for run in found.by("name")] == [
+        {"favourite": 2, "message": 1},
+        {"favourite": 1},
+    ]
+    assert [rank.own.get("favourite") for rank in found.by("rank")] == [2, 1]
+    assert (found.total().clicks, found.unmatched) == (1, 1)
+    assert found.as_json()["by_day"][0]["own"] == {"favourite": 2, "message": 1}
+
+
+def test_the_table_and_the_sentence_have_one_number_of_visitors() -> None:
+    """Run a was shown alone at first, and to visitor v8 both were."""
+    rows = []
+    for number in range(20):
+        run = "a" if number < 5 or number % 2 else "b"
+        rows += shown(f"{run}{number}", f"v{number}", day=number / 10)
+    rows += shown("a99", "v8", day=1.7)
+    found = report(*rows)
+    (compared,) = found.differences()
+    a, b = found.runs()
+    assert (a.group, a.visitors, b.group, b.visitors) == ("a", 7, "b", 7)
+    assert (compared.visitors, compared.visitors_of_both) == (13, 1)
+    assert a.visitors + b.visitors - compared.visitors_of_both == compared.visitors
+    assert found.by("name")[0].visitors == 14
+    assert [run["visitors"] for run in found.as_json()["by_run"]] == [7, 7]
+
+
 def test_without_a_visitor_the_session_counts_and_without_both_the_answer() -> None:
     found = report(
         row("a1", "shown", "x", session="s"),

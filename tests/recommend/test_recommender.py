@@ -80,6 +80,28 @@ def test_allow_and_deny(shop: Recommender) -> None:
     assert scored(shop.recommend(["a"], allow=["f"])) == []
 
 
+def test_candidates_are_ranked_by_scores_worked_out_by_hand(shop: Recommender) -> None:
+    ranked = shop.rank(["a", "x", "b"], ["d", "new", "c", "f", "a", "c"])
+    assert scored(ranked) == [("c", 11.0), ("a", 2.0), ("d", 0.5)]
+    assert (ranked.unknown, ranked.unknown_candidates) == (("x",), ("new", "f"))
+    assert (ranked[0].title, len(ranked), ranked.popular) == ("Clogs", 3, False)
+    assert ranked.as_json()["unknown_candidates"] == ("new", "f")
+    # Without a known click, the order of training clicks, as `recommend` has it.
+    ranked = shop.rank(["x"], ["a", "e", "b"])
+    assert scored(ranked) == [("b", 9.0), ("e", 5.0), ("a", 3.0)]
+    assert ranked.popular
+    nothing = shop.rank(["a"], ["new"])
+    assert (list(nothing), nothing.unknown_candidates) == ([], ("new",))
+    with pytest.raises(InputError, match="candidates must be a list of item ids"):
+        shop.rank(["a"], "c")
+
+
+def test_rules_for_recommending_do_not_hide_candidates(shop: Recommender) -> None:
+    shop.catalogue = shop.catalogue.with_rules(allow=["a"], deny=["c"])
+    assert items_of(shop.recommend(["a", "b"])) == ["a"]
+    assert items_of(shop.rank(["a", "b"], ["a", "c"])) == ["c", "a"]
+
+
 def test_many_sessions_get_the_same_results_as_one_by_one(shop: Recommender) -> None:
     rules: Any
     sessions: list[Any]
@@ -293,6 +315,19 @@ def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) 
         assert sorted(items_of(answer)) == sorted(small.vocabulary.ids)
         scores = [item.score for item in answer]
         assert scores == sorted(scores, reverse=True)
+        candidates = sorted(small.vocabulary.ids)
+        # Few are scored one by one, others searched.
+        for ranked in (
+            rec.rank(session, candidates),
+            rec.rank(session, candidates[:4]),
+        ):
+            expected = [item for item in answer if item.item in items_of(ranked)]
+            assert [item.score for item in ranked] == pytest.approx(
+                [item.score for item in expected], abs=1e-5
+            )
+            by_item = {item.item: item.score for item in expected}
+            for item in ranked:
+                assert item.score == pytest.approx(by_item[item.item], abs=1e-5)
         why = rec.explain(session, answer[0].item)
         assert why.score == pytest.approx(scores[0], abs=1e-5)
         assert 1 <= len(why.clicks) <= model.config.max_length

@@ -53,11 +53,11 @@ def test_every_command_and_every_line_of_python_runs(
     # Saves a second export.
     monkeypatch.setattr(onnx_model, "as_onnx", lambda *_: exported.read_bytes())
     shown = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(shown) == 21
+    assert len(shown) == 22
     for line in shown:
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, f"{line}\n{done.err}"
     python = blocks("python")
-    assert len(python) == 3
+    assert len(python) == 5
     for block in python:
         exec(compile(block, "docs/recommending.md", "exec"), {})

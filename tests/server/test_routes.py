@@ -159,6 +159,30 @@ def test_a_batch_has_the_answers_of_its_sessions(server: Server) -> None:
     assert server.post(BATCH, wrong_rule).status == 400
 
 
+@pytest.mark.parametrize("session", [["i3", "i4", "zz"], []])
+@pytest.mark.parametrize("number", [3, 30, 1000])  # the last ones in the background
+def test_candidates_are_ranked_as_in_python(
+    server: Server, recommender: Recommender, session: list[str], number: int
+) -> None:
+    candidates = [f"i{7 * n}" for n in range(number)]
+    expected = recommender.rank(session, candidates)
+    answer = server.post("/v1/rank", {"session": session, "candidates": candidates})
+    assert sorted(answer.items) == sorted(items_of(expected))
+    content = answer.json()
+    scores = [item["score"] for item in content["items"]]
+    assert scores == pytest.approx([item.score for item in expected], abs=1e-4)
+    unknown = (list(expected.unknown), list(expected.unknown_candidates))
+    assert (content["unknown"], content["unknown_candidates"]) == unknown
+    assert content["popular"] == expected.popular
+
+
+@pytest.mark.parametrize("candidates", [[], ["i3"] * 1001, "i3", ["i" * 2000]])
+def test_too_many_candidates_are_refused(server: Server, candidates: Any) -> None:
+    answer = server.post("/v1/rank", {"session": ["i3"], "candidates": candidates})
+    assert answer.status == 422
+    assert "candidates" in answer.error or "1,024 bytes" in answer.error
+
+
 @pytest.mark.parametrize(
     ("sessions", "options", "status"),
     [

@@ -8,7 +8,7 @@ import pytest
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
-from posrec.server.schemas import AnswerRequest, ColumnLimit
+from posrec.server.schemas import AnswerRequest, ColumnLimit, RankRequest
 from posrec.server.work import QUICK_WORK, estimated_work
 
 
@@ -59,6 +59,14 @@ def test_the_work_of_a_request(request_fields: dict[str, Any], expected: range) 
 
     assert work(**request_fields) in expected
     assert work(fields=["brand"], **request_fields) >= work(**request_fields)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "expected"), [(20, PLAIN), (200, QUICK), (1000, SLOW)]
+)
+def test_the_work_of_ranking_candidates(candidates: int, expected: range) -> None:
+    request = RankRequest(session=["i3"], candidates=["i4"] * candidates)
+    assert estimated_work(request, 1, 10 * candidates, CATALOGUE, 1) in expected
 
 
 @pytest.mark.parametrize(

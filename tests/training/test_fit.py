@@ -22,7 +22,7 @@ from posrec.runs.run import load_run
 from posrec.testing import same
 from posrec.training.epoch import EpochOrder, EpochRunner
 from posrec.training.loop import evaluate_on
-from posrec.training.training_log import EVENTS
+from posrec.training.tracking import EVENTS
 
 QUICK = {
     "d": 16,

@@ -112,6 +112,17 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
     return table
 
 
+def attributes_table(explanations: Sequence[Explanation]) -> Table:
+    """A row for each item, its effects by size."""
+    table = explanation_table("item")
+    table.add_column("", overflow="fold")
+    for why in explanations:
+        effects = sorted(why.attributes, key=lambda effect: -abs(effect.effect))
+        texts = [f"{printable(one.label)} {one.effect:+.3f}" for one in effects]
+        table.add_row(str(why.rank), name_of(why, NAME), Text(", ".join(texts)))
+    return table
+
+
 def clicks_table(explanation: Explanation) -> Table:
     """A row for each click, the oldest first."""
     table = explanation_table("click")
@@ -142,6 +153,10 @@ def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
     if first.parts:
         yield Text("What the score is made of", "bold")
         yield parts_table(explanations)
+        yield ""
+    if first.attributes:
+        yield Text("What the item itself and its attributes add", "bold")
+        yield attributes_table(explanations)
         yield ""
     head = Text("What each click did for ", "bold")
     rank = (f", rank {first.rank:,}", "bold")

@@ -1,5 +1,6 @@
 """`posrec report`: what became of the answers of `posrec serve --feedback`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from posrec.errors import plural
 if TYPE_CHECKING:
     from posrec.evaluation.click_through import ClickThrough, Group
 
+MOST_OWN_EVENTS = 20  # of a shop, the most frequent ones
 FIGURES_WIDTH = 60  # characters of a line before its plot
 SPLIT_BY = (
     "Send the visitor's id as `split_by` with each request, "
@@ -63,6 +65,10 @@ def report(
         return
     if by == "run":
         console.print(runs_table(feedback))
+        alone = len(feedback.answers) - sum(run.answers for run in feedback.runs())
+        if alone:
+            answers = plural(alone, "answer")
+            say(f"{answers} from when only one of the two runs was shown are left out.")
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
             if difference.visitors_of_both:
@@ -82,7 +88,7 @@ def runs_table(feedback: "ClickThrough") -> Table:
     """A column for each run. Rows of what nobody reports are left out."""
     from posrec.evaluation.click_through import MEASURES, per_unit
 
-    runs = feedback.by("name")
+    runs = feedback.runs()
     table = plain_table("", padding=(0, 3, 0, 0))
     fingerprints = feedback.fingerprints()
     for run in runs:
@@ -94,6 +100,9 @@ def runs_table(feedback: "ClickThrough") -> Table:
     for name in ("visitors", "answers", *reported):
         digits = 2 if name == "value" else 0
         table.add_row(name, *(f"{getattr(run, name):,.{digits}f}" for run in runs))
+    events = sum((Counter(run.own) for run in runs), Counter())
+    for event, _ in events.most_common(MOST_OWN_EVENTS):
+        table.add_row(event, *(f"{run.own.get(event, 0):,}" for run in runs))
     for name in reported:
         table.add_row(per_unit(name), *(str(run.ratios[name]) for run in runs))
     return table
@@ -121,7 +130,7 @@ def notes(feedback: "ClickThrough") -> list[str]:
     """What was not counted, or makes the figures less certain than they look."""
     lines = []
     if feedback.unmatched:
-        events = f"{feedback.unmatched:,} clicks, carts or purchases"
+        events = f"{feedback.unmatched:,} clicks or other events"
         lines.append(f"Not counted: {events} of items that were not shown.")
     if feedback.without_visitor:
         answers = plural(feedback.without_visitor, "answer")

@@ -2,6 +2,7 @@
 describes the machine."""
 
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Group
 from typer import Argument, Option
@@ -88,7 +89,10 @@ def train(
         True,
         help="Write the export for serving too: ONNX and 8-bit items; see posrec export.",
     ),
-    track: bool = switch("--track", "Write RUN/tensorboard too; needs posrec[track]."),
+    track: Literal["tensorboard", "mlflow"] | None = optional(
+        "tensorboard: write RUN/tensorboard too; needs posrec[track]. mlflow: log to "
+        "MLFLOW_TRACKING_URI; needs posrec[mlflow]."
+    ),
 ) -> None:
     """Train a model and evaluate it on the test part, if the dataset has one.
 

@@ -28,6 +28,10 @@ def export(
     run: RunFolder,
     onnx: Path | None = optional("Write the model as this ONNX file."),
     index: Path | None = optional("Write its item vectors as this faiss index."),
+    vectors: Path | None = optional(
+        "Write its item vectors as this Parquet file, for a vector database, and beside it the "
+        "encoder of sessions as ONNX."
+    ),
     settings: list[str] | None = Option(
         None, "--set", help="key=value of the search: index, recall, lists, probes."
     ),
@@ -39,11 +43,12 @@ def export(
     """Write the run's export for serving: its network as ONNX and its items in 8 bits, and an index
     of very many items.
 
-    --onnx and --index write the whole model as an ONNX file, checked against torch, or the items as
-    a faiss index, with measured recall.
+    --onnx, --index and --vectors write the whole model as an ONNX file, checked against torch, the
+    items as a faiss index, with measured recall, or the items for a vector database.
 
     Example: posrec export runs/first
     posrec export runs/first --onnx first.onnx
+    posrec export runs/first --vectors items.parquet
     """
     from posrec.config import parse_pairs, split_settings
     from posrec.recommend.rank import faiss_search
@@ -67,7 +72,12 @@ def export(
             f"{search.index.nlist:,} lists; its recall@20 against the exact search is "
             f"{search.recall:.4f} on {faiss_search.RECALL_SESSIONS} random sessions."
         )
-    if onnx is None and index is None:
+    if vectors is not None:
+        from posrec.recommend.export.vectors import export_vectors
+
+        encoder = export_vectors(loaded, vectors, overwrite)
+        say(f"Wrote {vectors}, and the encoder of sessions, {encoder}.")
+    if onnx is None and index is None and vectors is None:
         from posrec.recommend.export.writing import write_export
 
         if loaded.has_export and not overwrite:

@@ -6,8 +6,9 @@ visitor are not independent, so errors are estimated over visitors (significance
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date, timedelta
 from functools import cached_property
 from itertools import combinations
@@ -78,6 +79,7 @@ class Group:
     purchases: int
     value: float
     ratios: dict[str, Ratio]  # by measure: clicks per answer, the others per visitor
+    own: dict[str, int] = field(default_factory=dict)  # the shop's own events
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class ClickThrough:
 
     Attributes:
         impressions: a row for each item of an answer that was shown, with what became of it.
-        unmatched: clicks, carts and purchases of items that were not reported as shown.
+        unmatched: events of items that were not reported as shown.
         without_visitor: answers whose visitor is not known; each counts as a visitor of its own.
         without_value: purchases whose value was not given.
     """
@@ -206,12 +208,22 @@ class ClickThrough:
         """A row for each answer and value of the columns."""
         first = pl.col("time", "visitor").first()
         sums = pl.col(*MEASURES).sum()
+        own = pl.col("own").explode()
         by_answer = self.impressions.group_by("answer", *columns, maintain_order=True)
-        return by_answer.agg(first, sums, shown=pl.len())
+        return by_answer.agg(first, sums, own, shown=pl.len())
 
     def by(self, column: str) -> list[Group]:
         """By run (`name`), `day`, `rank`, or `explored`: new items that `explore` added."""
         return groups(self.answers_by(column), column)
+
+    def runs(self) -> list[Group]:
+        """By run; two runs that are compared, while both were shown."""
+        names = self.answers["name"].unique().to_list()
+        if len(names) == 2:
+            together = shown_together(self.answers, names)
+            if together["name"].n_unique() == 2:
+                return groups(together, "name")
+        return self.by("name")
 
     def total(self) -> Group:
         everything = self.answers.with_columns(all=pl.lit("all"))
@@ -237,7 +249,7 @@ class ClickThrough:
         fingerprints = self.fingerprints()
         runs = [
             asdict(run) | {"fingerprints": fingerprints[run.group]}
-            for run in self.by("name")
+            for run in self.runs()
         ]
         differences = [
             asdict(pair) | {"better": pair.better, "sentence": pair.sentence()}
@@ -258,11 +270,13 @@ class ClickThrough:
 
 
 def later_events(rows: pl.DataFrame) -> pl.DataFrame:
-    """What became of each impression: whether it was clicked, put into the cart, bought."""
+    """What became of each impression: whether it was clicked, put into the cart, bought, and the
+    shop's own events."""
     event = pl.col("event")
     happened = {name: (event == kind).any() for kind, name in COUNTED.items()}
+    own = event.filter(~event.is_in([*COUNTED])).unique()
     by_impression = rows.filter(event != "shown").group_by(IMPRESSION)
-    return by_impression.agg(**happened, value=pl.col("value").max())
+    return by_impression.agg(**happened, value=pl.col("value").max(), own=own)
 
 
 def impressions_of(shown: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -291,7 +305,8 @@ def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
     """A row for each visitor and value of the column `by`, sorted by the latter."""
     by_visitor = answers.group_by(by, "visitor", maintain_order=True)
     sums = pl.col("shown", *MEASURES).sum()
-    totals = by_visitor.agg(sums, answers=pl.len(), visitors=1)
+    own = pl.col("own").explode()
+    totals = by_visitor.agg(sums, own, answers=pl.len(), visitors=1)
     return totals.sort(by, maintain_order=True)
 
 
@@ -304,8 +319,13 @@ def groups(answers: pl.DataFrame, by: str) -> list[Group]:
             measure: ratio(*columns(visitors, measure, unit))
             for measure, unit in MEASURES.items()
         }
-        sums = visitors.select(pl.exclude(by, "visitor").sum()).row(0, named=True)
-        result.append(Group(str(group), **sums, ratios=ratios))
+        sums = visitors.select(pl.exclude(by, "visitor", "own").sum())
+        own = Counter(sorted(visitors["own"].explode().drop_nulls()))
+        group_sums = sums.row(0, named=True)
+        group = Group(
+            str(group), **group_sums, ratios=ratios, own=dict(own.most_common())
+        )
+        result.append(group)
     return result
 
 

@@ -6,7 +6,7 @@ Users call `fit` and `fit_run`, commands `write_run`, and experiments `train_and
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,22 +17,23 @@ from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import out_of_memory_hint
 from posrec.encodings.schemes import OwnEncoding
-from posrec.errors import InputError, imported
+from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.job import FitJob, FitOptions, plan_fit
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
-from posrec.io import RUN, STATE, WEIGHTS, save_tensors
+from posrec.io import CHECKSUMS, RUN, STATE, WEIGHTS, save_tensors
 from posrec.io.unfinished import one_writer
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.folder import POPULARITY, RECENT, Run
+from posrec.runs.folder import EXPORT, FILES, POPULARITY, RECENT, Run
 from posrec.runs.run import begin_run, finish_run, is_new_run, load_run
 from posrec.training.loop import Training, TrainingContext, evaluate_on
-from posrec.training.training_log import EVENTS, LOG
+from posrec.training.tracking import EVENTS, MLFLOW_RUN, module_of, tracking
+from posrec.training.training_log import LOG
 
 NONE = torch.empty(0, dtype=torch.int64)  # ranks and lengths that were not computed
 
@@ -105,7 +106,7 @@ def fit_run(
     resume: bool = False,
     progress: Progress | None = None,
     *,
-    track: bool = False,
+    track: str | None = None,
     resumable: bool = True,
     start_from: str | Path | Run | None = None,
     keep_items: bool = False,
@@ -120,7 +121,7 @@ def fit_run(
         settings: of the model and of its training; values may be text, as in `--set key=value`.
         resume: continue the run in `out`, of the same dataset and settings, from its latest
             checkpoint.
-        track: write the folder `tensorboard` too.
+        track: "tensorboard" writes the folder `tensorboard` too, "mlflow" logs to an MLflow server.
         resumable: save checkpoints.
         start_from: as for `posrec.fit`; the run's settings are then the default ones, at a tenth
             of its learning rate.
@@ -219,12 +220,13 @@ def write_run(
     progress = options.progress
     context = options.context(out)
     job = plan_fit(data, model, options)
-    if options.track:
-        # A missing package is reported before the training rather than in it.
-        imported("torch.utils.tensorboard", "--track", "track")
-    with out_of_memory_hint(job.memory_advice()):
+    if options.track is not None:
+        # What is missing is reported before the training rather than in it.
+        module_of(options.track)
+    with ExitStack() as stack, out_of_memory_hint(job.memory_advice()):
         with run_folder(job, context):
-            learn(job, context, training)
+            tracker = stack.enter_context(tracking(options.track, out, progress))
+            learn(job, replace(context, tracker=tracker), training)
             finish_run(out)
         encoding = getattr(job.model_config, "encoding", None)
         own_encoding = encoding if isinstance(encoding, OwnEncoding) else None
@@ -236,8 +238,10 @@ def write_run(
                 f"{data.path} has no test part, so the run was not evaluated"
             )
             evaluation = Evaluation({}, NONE, NONE)
-    if options.export:
-        add_export(run, progress)
+        if options.export:
+            add_export(run, progress)
+        files = [out / name for name in (CHECKSUMS, *FILES, *EXPORT)]
+        tracker.finish(evaluation.metrics, list(filter(Path.exists, files)))
     return run, evaluation
 
 
@@ -288,5 +292,5 @@ def remove_beginning(run: Path) -> None:
         return
     for name in (SELECTION, EVENTS):
         shutil.rmtree(run / name, ignore_errors=True)
-    for name in (RUN, VOCABULARY, POPULARITY, RECENT, LOG):
+    for name in (RUN, VOCABULARY, POPULARITY, RECENT, LOG, MLFLOW_RUN):
         (run / name).unlink(missing_ok=True)

@@ -36,7 +36,7 @@ class FitOptions:
     device: str = "auto"
     progress: Progress = field(default_factory=default_progress)
     resume: bool = False
-    track: bool = False
+    track: str | None = None
     resumable: bool = True
     start_from: str | Path | Run | None = None
     keep_items: bool = False
@@ -45,7 +45,7 @@ class FitOptions:
     def context(self, out: Path) -> TrainingContext:
         device = choose_device(self.device)
         return TrainingContext(
-            out, device, self.progress, self.resume, self.track, self.resumable
+            out, device, self.progress, self.resume, resumable=self.resumable
         )
 
 

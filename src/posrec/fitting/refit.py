@@ -18,6 +18,7 @@ from posrec.models.base import SessionModel
 from posrec.training.loop import Training, TrainingContext
 from posrec.training.settings import Settings
 from posrec.training.start import Start
+from posrec.training.tracking import Tracker
 from posrec.training.training_log import LOG
 
 SELECTION = "selection"  # a folder inside the run, while the epochs are being chosen
@@ -42,7 +43,7 @@ def train_refit(
         if context.writes:
             selection.mkdir(exist_ok=True)
         stopped_early = replace(settings, protocol="early-stop")
-        within = replace(context, run=selection, track=False)
+        within = replace(context, run=selection, tracker=Tracker())
         state = training(build(), data, stopped_early, within, start).run()
         epochs = state.best_epoch
         if context.writes:

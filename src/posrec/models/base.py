@@ -98,6 +98,9 @@ class SessionModel(Model):
     results."""
 
     embedding: ItemTable
+    # How many columns at the end of a session vector are 1 when it recommends: the products with
+    # them are a term of the item alone.
+    bias_columns = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -198,6 +198,7 @@ class PosRecPlus(SessionModel):
             config.smoothing, config.neighbours, config.window
         )
         self.trends = Trends(rows) if config.trend else None
+        self.bias_columns = COLUMNS if config.trend else 0
         self.reader = SessionReader(config)
         self.has_own_items = config.repeat
         self.repeat = None

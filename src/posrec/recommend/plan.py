@@ -28,7 +28,7 @@ from posrec.recommend.filters import FilterColumns, is_number, shown
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity, marginal_relevance
-from posrec.recommend.session import Click, EncodedSession
+from posrec.recommend.session import Click, EncodedSession, as_ids
 
 DEFAULT_K = 20
 # A diversified list is chosen from a pool, the first items of the ranking.
@@ -378,3 +378,14 @@ class Plan:
                 counts[group] += 1
                 chosen.append((number, score))
         return chosen
+
+
+class RankPlan(Plan):
+    """All of the given items that are known, whatever the rules; `unknown` has the other ids."""
+
+    def __init__(self, catalogue: Catalogue, ids: Sequence[Click]) -> None:
+        listed = {id: catalogue.number(id) for id in as_ids(ids, "candidates")}
+        self.unknown = tuple(id for id, number in listed.items() if number is None)
+        numbers = [number for number in listed.values() if number is not None]
+        super().__init__(catalogue, None, max(1, len(numbers)))
+        self.by_factor = {1.0: Candidates(mask_of(catalogue.items, numbers))}

@@ -21,12 +21,18 @@ from posrec.errors import InputError, RunFailed
 from posrec.progress import Progress, default_progress
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
 from posrec.recommend.explore import Explorable, explorable_of
-from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, RankPlan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, Search, TableSearch
 from posrec.recommend.rank.encoder import Encoder, OnnxModel
 from posrec.recommend.rank.ranker import Ranker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
-from posrec.recommend.results import Explanation, Recommendation, Recommendations
+from posrec.recommend.results import (
+    Explanation,
+    ListOfRecommendations,
+    RankedCandidates,
+    Recommendation,
+    Recommendations,
+)
 from posrec.recommend.session import (
     AnySession,
     Click,
@@ -85,6 +91,7 @@ class Recommender:
         self.device_name = device
         self.vocabulary = run.vocabulary
         self.added: NewItems | None = None  # the latest items of `vocabulary`
+        self.trained = run  # the run without them
         # The model knows items 1..items; the vocabulary may hold more.
         self.items: int = run.config["items"]
         self.catalogue = Catalogue(run.vocabulary, self.items)
@@ -220,6 +227,7 @@ class Recommender:
             ranker.cores,
         )
         extended.added = found
+        extended.trained = run
         return extended
 
     def id_and_title(self, number: int) -> tuple[str, str | None]:
@@ -230,6 +238,13 @@ class Recommender:
         if number is None:
             raise InputError(f"item {item!r} is not known to the model")
         return number
+
+    def trained_values(self, number: int) -> dict[str, Any]:
+        """The columns of an item as they were when it got its vector."""
+        is_trained = number <= self.trained.config["items"]
+        run = self.trained if is_trained else self.run
+        columns = run.vocabulary.columns.items()
+        return {name: values[number - 1] for name, values in columns}
 
     @cached_property
     def explorable(self) -> Explorable | None:
@@ -254,7 +269,9 @@ class Recommender:
             self.catalogue, self.similarity, k, explorable=self.explorable, **rules
         )
 
-    def rank(self, requests: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
+    def ordered_lists(
+        self, requests: Sequence[tuple[Plan, EncodedSession]]
+    ) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""
         queries = [plan.queries(session) for plan, session in requests]
         rankings = iter(self.ranker.rank(list(chain.from_iterable(queries))))
@@ -295,13 +312,13 @@ class Recommender:
         session: Sequence[AnySession],
         k: int | None = None,
         **rules: Unpack[AnswerRules],
-    ) -> list[Recommendations]: ...
+    ) -> ListOfRecommendations: ...
     def recommend(
         self,
         session: AnySession | Sequence[AnySession],
         k: int | None = None,
         **rules: Unpack[AnswerRules],
-    ) -> Recommendations | list[Recommendations]:
+    ) -> Recommendations | ListOfRecommendations:
         """Recommend the best next items for a session, or for each of many sessions.
 
         Args:
@@ -330,7 +347,7 @@ class Recommender:
 
         Returns:
             The items, the best first; fewer than `k` where too few are left. For a list of
-            sessions, a list of these.
+            sessions, a list of these. Both have `to_frame()`, with the fields.
 
         Raises:
             InputError: The session is not a list of ids, an option is wrong, or there is no such
@@ -346,12 +363,38 @@ class Recommender:
         sessions: Any = session if many else [session]
         plan = self.plan(k, **rules)
         encoded = [self.look_up(clicks) for clicks in sessions]
-        lists = self.rank([(plan, clicks) for clicks in encoded])
-        results = [
+        lists = self.ordered_lists([(plan, clicks) for clicks in encoded])
+        results = ListOfRecommendations(
             self.result(plan, clicks, ordered)
             for clicks, ordered in zip(encoded, lists, strict=True)
-        ]
+        )
         return results if many else results[0]
+
+    def rank(
+        self, session: AnySession, candidates: Sequence[Click]
+    ) -> RankedCandidates:
+        """Rank given items for a session, such as those that a search engine has found.
+
+        Args:
+            session: As in `recommend`. Without a known click, scores are click counts.
+            candidates: Their ids, in any order; one that is given twice counts once.
+
+        Returns:
+            Every candidate that the model knows with its score, the best first, like a list; the
+            others are in `unknown_candidates`.
+
+        Raises:
+            InputError: The session or the candidates are not a list of ids.
+
+        Example::
+
+            ranked = rec.rank(["sku-1", "sku-7"], ["sku-3", "sku-9", "new-1"])
+            [item.item for item in ranked], ranked.unknown_candidates
+        """
+        plan = RankPlan(self.catalogue, candidates)
+        encoded = self.look_up(session)
+        result = self.result(plan, encoded, self.ordered_lists([(plan, encoded)])[0])
+        return RankedCandidates(**vars(result), unknown_candidates=plan.unknown)
 
     @overload
     def explain(  # type: ignore[overload-overlap]
@@ -392,6 +435,17 @@ class Recommender:
         explanations = explain(
             self.model, encoded, numbers, self.device, self.id_and_title
         )
+        if self.run.attributes is not None:
+            from posrec.recommend.attribute_effects import attribute_effects
+
+            clicks = encoded.numbers
+            effects = attribute_effects(
+                self.model, self.run.attributes, clicks, numbers, self.trained_values
+            )
+            explanations = [
+                replace(why, attributes=of_item)
+                for why, of_item in zip(explanations, effects, strict=True)
+            ]
         for why in explanations:
             require_finite([why.score, *why.parts.values()])
             for click in why.clicks:

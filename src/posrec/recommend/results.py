@@ -94,28 +94,54 @@ class Recommendations:
         return f"Recommendations({text})"
 
     def to_frame(self) -> "pl.DataFrame":
-        """A row for each item, the best first: rank, item, score and title."""
+        """A row for each item, the best first: rank, item, score, title, and the `fields` that were
+        asked for. A field with one of these names becomes `item_rank`, for example."""
+        return ListOfRecommendations([self]).to_frame().drop("session")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists, for `json.dumps`."""
+        return {**vars(self), "items": [item.as_json() for item in self.items]}
+
+
+class ListOfRecommendations(list[Recommendations]):
+    """The recommendations for each of many sessions, in their order."""
+
+    def to_frame(self) -> "pl.DataFrame":
+        """The rows of `Recommendations.to_frame` for every session, whose place in the list, from
+        0, is in the column `session`. A session without items has no row."""
         import polars as pl
 
         rows = [
-            (rank, item.item, item.score, item.title)
-            for rank, item in enumerate(self.items, start=1)
+            (session, rank, item.item, item.score, item.title)
+            for session, answer in enumerate(self)
+            for rank, item in enumerate(answer, start=1)
         ]
         schema = {
+            "session": pl.Int64,
             "rank": pl.Int64,
             "item": pl.String,
             "score": pl.Float64,
             "title": pl.String,
         }
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        fields = [item.fields or {} for answer in self for item in answer]
+        columns = []
+        for name in fields[0] if fields else ():
+            values = [values[name] for values in fields]
+            column = f"item_{name}" if name in schema else name
+            columns.append(pl.Series(column, values, strict=False))
+        return frame.with_columns(columns)
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists, for `json.dumps`."""
-        return {
-            "items": [item.as_json() for item in self.items],
-            "unknown": self.unknown,
-            "popular": self.popular,
-        }
+
+@dataclass(frozen=True, repr=False)
+class RankedCandidates(Recommendations):
+    """Given items in the order of their scores.
+
+    Attributes:
+        unknown_candidates: Those that the model does not know; they have no score.
+    """
+
+    unknown_candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,6 +166,22 @@ class ClickEffect:
 
 
 @dataclass(frozen=True)
+class AttributeEffect:
+    """What an attribute of an item adds to its score.
+
+    Attributes:
+        column: The column; None for what its attributes do not explain.
+        label: The column, or such as "same category", "similar price" and "words of title" if an
+            item of the session has its value, range or words too (docs/scores.md).
+        effect: The effects add up to the parts last item, latest and initial intention.
+    """
+
+    column: str | None
+    label: str
+    effect: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why an item has its score.
 
@@ -157,6 +199,7 @@ class Explanation:
         unknown: The session's clicks on items that the model does not know. They were skipped.
         probability: Of a click on the item next, where the score is its logarithm; else None.
         repeat_chance: The chance that the next click repeats an item of the session, likewise.
+        attributes: What each attribute adds, in a run that was trained with `attributes`.
     """
 
     item: str
@@ -169,6 +212,7 @@ class Explanation:
     unknown: tuple[str, ...] = ()
     probability: float | None = None
     repeat_chance: float | None = None
+    attributes: tuple[AttributeEffect, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""

@@ -47,10 +47,10 @@ class EncodedSession:
     current: int | None = None
 
 
-def as_ids(clicks: Iterable[Any]) -> list[str]:
+def as_ids(clicks: Iterable[Any], what: str = "a session") -> list[str]:
     """Raw item ids as text; anything but a list of texts and whole numbers is an InputError."""
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
-        raise InputError(f"a session must be a list of item ids, not {clicks!r}")
+        raise InputError(f"{what} must be a list of item ids, not {clicks!r}")
     # Texts are the usual case, and a call for each of millions takes time.
     return [item if type(item) is str else as_id(item) for item in clicks]
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,14 +25,17 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from posrec.server.schemas import FeedbackEvent
+from posrec.server.schemas import EVENTS as FEEDBACK_EVENTS
 
 MILLISECONDS = (1, 2, 3, 5, 7.5, 10, 15, 25, 50, 100, 250, 1000, 2500)
-OTHER = "other"  # paths that are not listed, and runs that are not served any more
+# Paths that are not listed, runs that are not served any more, and a shop's own events: clients
+# choose their names, and every name would be a series.
+OTHER = "other"
 WITH_IDS = ("/v1/sessions", "/v1/similar")  # paths that go on with an id
 PATHS = (
     "/v1/recommend",
     "/v1/recommend/batch",
+    "/v1/rank",
     "/v1/feedback",
     "/v1/explain",
     "/v1/items",
@@ -132,7 +134,7 @@ class Metrics:
         }
         self.feedback_counter = counter(
             "posrec_feedback",
-            "Answers that were shown, and items that were clicked, put into the cart or bought.",
+            "Answers that were shown, and items by what else became of them.",
             ("run", "event"),
         )
         self.workers = gauge_sum(
@@ -150,7 +152,7 @@ class Metrics:
         )
         self.queue = gauge_sum("posrec_queue_length", "Requests that wait.")
         self.runs = {name: RunMetrics(name, self) for name in runs}
-        for run, event in product(self.runs, get_args(FeedbackEvent)):
+        for run, event in product(self.runs, (*FEEDBACK_EVENTS, OTHER)):
             self.feedback_counter.labels(run, event)  # shown before it is first counted
         self.seconds = histogram(
             "posrec_recommend_seconds",
@@ -188,7 +190,8 @@ class Metrics:
             return
         number = 1 if event == "shown" else items  # impressions count by answers
         label = run if run in self.runs else OTHER
-        self.feedback_counter.labels(label, event).inc(number)
+        kind = event if event in FEEDBACK_EVENTS else OTHER
+        self.feedback_counter.labels(label, kind).inc(number)
 
     async def recent_text(self) -> str:
         """Read in a thread and at most once a second, however many ask."""

@@ -77,6 +77,7 @@ class Routes:
         return [
             Operation("POST", "/v1/recommend", service.recommend, not_found=True),
             Operation("POST", "/v1/recommend/batch", service.recommend_batch),
+            Operation("POST", "/v1/rank", service.rank),
             Operation("GET", "/v1/similar/{item}", self.similar, not_found=True),
             Operation("POST", "/v1/feedback", self.feedback, status=202, writes=True),
             Operation("POST", "/v1/explain", self.explain_item, not_found=True),
@@ -122,7 +123,7 @@ class Routes:
         return await self.background.compute(find, work, context.has_left)
 
     async def feedback(self, data: FeedbackRequest) -> FeedbackAnswer:
-        """What became of an answer: shown, clicked, carted, bought."""
+        """What became of an answer: shown, clicked, carted, bought, or the shop's own."""
         files = self.service.feedback
         if files is None:
             raise Refused(

@@ -59,7 +59,16 @@ FieldNames = Annotated[
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Paid = Annotated[float, Meta(ge=0, le=1e9, description="What was paid for the item.")]
-FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
+EVENTS = ("shown", "clicked", "carted", "bought")
+FeedbackEvent = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=32,
+        pattern="^[a-z0-9_-]+$",
+        description=f"{', '.join(EVENTS)}, or one of the shop's own, such as favourite.",
+    ),
+]
 
 
 def check_ids(ids: Iterable[Id]) -> None:
@@ -145,6 +154,18 @@ class ClickRequest(AnswerRequest, kw_only=True):
         return (self.item,)
 
 
+class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    session: Clicks
+    candidates: Annotated[
+        list[Id],
+        Meta(min_length=1, max_length=MOST_ITEMS, description="The items to rank."),
+    ]
+    split_by: str | None = None
+
+    def __post_init__(self) -> None:
+        check_ids((*self.session, *self.candidates))
+
+
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     # The id of an answer has a mark of four digits for each item.
     answer: Annotated[
@@ -161,6 +182,8 @@ class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         check_ids(self.items)
+        if self.event.endswith("\n"):  # the pattern's $ allows it
+            raise ValueError("event must not end with a newline")
         if self.value is not None and (self.event != "bought" or len(self.items) > 1):
             raise ValueError(
                 "value is what was paid for one item: it needs the event 'bought' and a single item"
@@ -191,6 +214,10 @@ class RecommendAnswer(Struct):
     popular: bool
     id: str
     run: str  # the fingerprint of the run that answered
+
+
+class RankAnswer(RecommendAnswer):
+    unknown_candidates: tuple[str, ...]
 
 
 class BatchAnswer(Struct):
@@ -224,6 +251,12 @@ class ExplainedClick(
     rank_without: int | None
 
 
+class ExplainedAttribute(Struct):
+    column: str | None
+    label: str
+    effect: float
+
+
 class ExplainAnswer(Struct):
     item: str
     title: str | None
@@ -234,6 +267,7 @@ class ExplainAnswer(Struct):
     unknown: tuple[str, ...]
     probability: float | None
     repeat_chance: float | None
+    attributes: list[ExplainedAttribute]
 
     @classmethod
     def from_explanation(
@@ -259,6 +293,7 @@ class ExplainAnswer(Struct):
             unknown=why.unknown,
             probability=why.probability,
             repeat_chance=why.repeat_chance,
+            attributes=[ExplainedAttribute(**vars(one)) for one in why.attributes],
         )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from posrec.device import use_threads
 from posrec.errors import InputError
 from posrec.recommend.catalogue import values_of
-from posrec.recommend.plan import Ordered, Plan
+from posrec.recommend.plan import Ordered, Plan, RankPlan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, BackgroundQueue, Batcher
@@ -32,6 +32,8 @@ from posrec.server.schemas import (
     BatchAnswer,
     BatchRequest,
     ClickRequest,
+    RankAnswer,
+    RankRequest,
     RecommendAnswer,
     RecommendedItem,
     RecommendRequest,
@@ -188,6 +190,13 @@ class Service:
         loaded = self.loaded(first_click(session) if key is None else key)
         return await self.answer_one(loaded, data, context, session)
 
+    async def rank(self, data: RankRequest, context: RequestContext) -> RankAnswer:
+        """Given items in the order of their scores for a session."""
+        self.check_length(data.session)
+        loaded = self.loaded(data.split_by or first_click(data.session))
+        answer: Any = await self.answer_one(loaded, data, context, data.session)
+        return answer  # type: ignore[no-any-return]
+
     async def click(
         self, session_id: str, data: ClickRequest, context: RequestContext
     ) -> RecommendAnswer:
@@ -200,7 +209,7 @@ class Service:
     async def answer_one(
         self,
         loaded: LoadedRun,
-        data: AnswerRequest,
+        data: AnswerRequest | RankRequest,
         context: RequestContext,
         session: list[Any],
         add_click: Callable[[], Awaitable[list[str]]] | None = None,
@@ -255,7 +264,7 @@ class Service:
 
     async def slow_answers(
         self,
-        data: AnswerRequest,
+        data: AnswerRequest | RankRequest,
         routed: list[tuple[LoadedRun, list[Any]]],
         plans: dict[LoadedRun, Plan],
         context: RequestContext,
@@ -298,7 +307,10 @@ class Service:
         key = None if self.feedback is None else self.feedback.key
         marked = ((item.item, item.explored) for item in items)
         answer_id = new_answer_id(run, loaded.metrics.name, key, marked)
-        return RecommendAnswer(items, task.session.unknown, popular, answer_id, run)
+        answer = (items, task.session.unknown, popular, answer_id, run)
+        if isinstance(task.plan, RankPlan):
+            return RankAnswer(*answer, task.plan.unknown)
+        return RecommendAnswer(*answer)
 
     def check_length(self, session: list[Any]) -> None:
         most = self.settings.max_length
@@ -324,7 +336,9 @@ def first_click(session: list[Any]) -> str | None:
     return str(session[0]) if session else None
 
 
-def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
+def plan_of(loaded: LoadedRun, data: AnswerRequest | RankRequest) -> Plan:
+    if isinstance(data, RankRequest):
+        return RankPlan(loaded.recommender.catalogue, data.candidates)
     return loaded.recommender.plan(data.k, **data.rules())
 
 
@@ -342,5 +356,5 @@ def rank(tasks: Sequence[RankingTask]) -> list[Ordered]:
     ranked: dict[int, Ordered] = {}
     for recommender, rows in rows_by_recommender.items():
         sessions = [(tasks[row].plan, tasks[row].session) for row in rows]
-        ranked.update(zip(rows, recommender.rank(sessions), strict=True))
+        ranked.update(zip(rows, recommender.ordered_lists(sessions), strict=True))
     return [ranked[row] for row in range(len(tasks))]

@@ -10,7 +10,7 @@ from posrec.errors import InputError
 from posrec.recommend.catalogue import MOST_FACTORS, Catalogue
 from posrec.recommend.explore import EXPLORE_POOL
 from posrec.recommend.plan import LARGEST_POOL, POOL_PER_ITEM, SMALLEST_POOL
-from posrec.server.schemas import AnswerRequest, ColumnLimit
+from posrec.server.schemas import AnswerRequest, ColumnLimit, RankRequest
 
 QUICK_WORK = 6  # the most work of a request that is computed together with others
 PIECE_WORK = 16  # of a slow request; pieces of other requests come between its own
@@ -31,10 +31,17 @@ MOST_ANSWER_BYTES = 16 << 20
 
 
 def estimated_work(
-    data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue, clicks: int = 0
+    data: AnswerRequest | RankRequest,
+    sessions: int,
+    size: int,
+    catalogue: Catalogue,
+    clicks: int = 0,
 ) -> int:
     """`size`: bytes of the body; `clicks`: of all sessions together. Raises an InputError if the
     answer would be too large."""
+    if isinstance(data, RankRequest):  # as long an answer
+        clicks += len(data.candidates)
+        data = AnswerRequest(k=len(data.candidates))
     k = min(data.k, catalogue.items)
     answer_bytes = sessions * k * catalogue.item_bytes(data.fields)
     check_answer_bytes(answer_bytes)

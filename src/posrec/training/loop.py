@@ -4,7 +4,6 @@ signal."""
 import math
 import signal
 import time
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -25,6 +24,7 @@ from posrec.training.checkpoint import load_state, save_state
 from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
 from posrec.training.settings import SECOND_CYCLE, Settings
 from posrec.training.start import Continuation, Start
+from posrec.training.tracking import Tracker
 from posrec.training.training_log import TrainingLog
 
 # A checkpoint is saved if the latest is older: at the end of an epoch, and during one.
@@ -86,7 +86,7 @@ class TrainingContext:
     device: torch.device
     progress: Progress
     resume: bool = False  # continue from the latest checkpoint
-    track: bool = False  # write the folder `tensorboard` too
+    tracker: Tracker = field(default_factory=Tracker)
     # Whether to save checkpoints, each three times as large as the weights.
     resumable: bool = True
     # Whether this process writes the run's files; of several that train together, one does.
@@ -151,12 +151,11 @@ class Training:
         # Forward and backward, every sample is multiplied with every weight three times.
         weights = sum(weight.numel() for weight in self.model.parameters())
         operations = 6 * settings.batch_size * weights
-        log = TrainingLog(context.run if context.writes else None, context.track)
+        log = TrainingLog(context.run if context.writes else None, context.tracker)
         with (
             matmul_precision(settings, context.device, self.data.train_items),
             self.signals,
             threads_for(operations),
-            closing(log),
         ):
             self.train_epochs(stop_after, log)
         if not self.stops_early:

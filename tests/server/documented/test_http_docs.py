@@ -145,7 +145,7 @@ def test_statuses_and_parameters_are_those_of_the_document(document: Any) -> Non
     described = [
         text for text in sections if text.startswith(("GET /v1", "POST", "DELETE"))
     ]
-    assert len(described) == 9
+    assert len(described) == 10
     for text in described:
         method, path = text.split("\n", 1)[0].split(" ", 1)
         route = document["paths"][path][method.lower()]

@@ -54,15 +54,18 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         best = answers[0].items[:1]
         send(server, answer_id, "carted", best, session="v0")
         send(server, answer_id, "bought", best, session="v0", value=12.5)
+        send(server, answer_id, "favourite", best, session="v0")
         send(server, answer_id, "clicked", ["zz"])
         other_digit = "1" if answer_id[-1] == "0" else "0"
         send(server, answer_id[:-1] + other_digit, "shown", ["i1"])
         while_serving = report(folder)
+        own = 'posrec_feedback_total{event="other"'
+        assert server.metric(own) == 1  # clients choose the name
     (file,) = folder.glob("*.parquet")  # written when the server stopped
     assert listed(folder) == [KEY_FILE, file.name]
     rows = pl.read_parquet(file)
     assert rows.columns == list(COLUMNS)
-    assert len(rows) == 5 * 5 + 2
+    assert len(rows) == 5 * 5 + 3
     counted = report(folder)
     assert counted == while_serving
     ranks = [
@@ -75,19 +78,23 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
     assert run["fingerprints"] == [answers[0].json()["run"]]
     assert (run["visitors"], run["answers"], run["shown"]) == (1, 5, 20)
     assert (run["clicks"], run["carts"], run["purchases"]) == (5, 1, 1)
-    assert run["value"] == 12.5
+    assert (run["value"], run["own"]) == (12.5, {"favourite": 1})
     assert run["ratios"]["clicks"] == {"mean": 1.0, "interval": None}
     assert counted["total"]["clicks"] == 5
     assert counted["unmatched"] == 0
     table = command("report", folder)
     assert table.code == 0
     assert "12.50" in table.out
+    assert re.search(r"^favourite +1$", table.out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"event": "seen"},
+        {"event": "Seen"},
+        {"event": "seen\n"},
+        {"event": ""},
+        {"event": "s" * 33},
         {"items": []},
         {"answer": ""},
         {"rank": 1},

@@ -45,14 +45,14 @@ def test_requests_have_no_other_fields_than_those_documented(
             if "requestBody" in operation:
                 content = operation["requestBody"]["content"]["application/json"]
                 names.append(content["schema"]["$ref"].rpartition("/")[2])
-    assert len(names) == 5
+    assert len(names) == 6
     assert not any(schemas[name]["additionalProperties"] for name in names)
 
 
 def test_a_few_examples_of_everything(plain_server: Server, tmp_path: Path) -> None:
     options = "--max-examples 10 --seed 1 --phases coverage,fuzzing"
     printed = assert_passes(plain_server, tmp_path, options)
-    assert "12 selected / 12 total" in printed
+    assert "13 selected / 13 total" in printed
 
 
 @pytest.mark.slow

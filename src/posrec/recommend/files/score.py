@@ -50,7 +50,7 @@ class ChunkScorer:
         """What `score_file` counts, and what it writes."""
         recommender, plan = self.opened
         sessions = [looked_up(recommender, row) for row in chunk.rows]
-        lists = recommender.rank([(plan, session) for session in sessions])
+        lists = recommender.ordered_lists([(plan, session) for session in sessions])
         counts: Counter[str] = Counter(sessions=len(sessions))
         answers = []
         for row, session, ordered in zip(chunk.rows, sessions, lists, strict=True):

@@ -44,9 +44,7 @@ def as_arrays(own_items: OwnItems) -> OwnItemArrays:
 def item_table(run: Run) -> Floats:
     """[n, d] the item vectors of a run's model, which moves to the CPU."""
     if not isinstance(run.model, SessionModel):
-        raise InputError(
-            f"{run.config['model']} has no item vectors, so there is nothing to index"
-        )
+        raise InputError(f"{run.config['model']} has no item vectors to export")
     return as_floats(run.model.cpu().eval().item_vectors())
 
 

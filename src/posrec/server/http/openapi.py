@@ -135,6 +135,7 @@ def examples(first: str, second: str) -> dict[str, tuple[str, Any]]:
     bodies = {
         "/v1/recommend": {"session": [first, second], "k": 5},
         "/v1/recommend/batch": {"sessions": [[first], [second], []], "k": 2},
+        "/v1/rank": {"session": [first], "candidates": [first, second]},
         "/v1/explain": {"session": [first], "item": second},
         "/v1/feedback": {"answer": answer, "event": "shown", "items": [first, second]},
     }

@@ -40,6 +40,7 @@ class FitOptions:
     start_from: str | Path | Run | None = None
     keep_items: bool = False
     export: bool = True
+    notes: Mapping[str, Any] = field(default_factory=dict)  # in config.json too
 
     def context(self, out: Path) -> TrainingContext:
         device = choose_device(self.device)
@@ -58,6 +59,7 @@ class FitJob:
     training: Settings
     data: PreparedDataset
     start: WarmStart | None  # instead of random weights
+    notes: Mapping[str, Any]
 
     def build(self) -> Model:
         return build_network(self.spec, self.model_config, self.data)
@@ -75,7 +77,7 @@ class FitJob:
                 "dataset": run.config.get("dataset", ""),
                 "weights": run.sha256.get(WEIGHTS, ""),
             }
-        return config
+        return {**config, **self.notes}
 
     def memory_advice(self) -> str:
         """What a user can do if the training does not fit into memory."""
@@ -116,7 +118,7 @@ def plan_fit(
         start = WarmStart(run, data.vocabulary, items_of(model_config, data), has_times)
         for text in start.messages(data, training.protocol):
             options.progress.message(text)
-    return FitJob(name, spec, model_config, training, data, start)
+    return FitJob(name, spec, model_config, training, data, start, options.notes)
 
 
 def configs_of(

@@ -14,8 +14,15 @@ from posrec.config import DEFAULT_MODEL, parse_pairs
 from posrec.errors import InputError, RunFailed
 from posrec.progress import TerminalProgress, printable
 
-# Exit codes beside 0, 1 and 2.
+# Exit codes beside 0 for "promoted" and 1 for "failed".
 CODES = {"held": 3, "nothing new": 4}
+# Of the table: a part of a night's record, the name in it, and its style.
+FIGURES = {
+    "clicks": ("latest_day", "clicks", ",.0f"),
+    "known": ("new", "known", ".3f"),
+    "all": ("new", "all", ".3f"),
+    "running": ("running", "all", ".3f"),
+}
 
 
 def nightly(
@@ -53,9 +60,11 @@ def nightly(
     Example: posrec nightly --log '/var/log/shop/clicks-*.csv.gz' --home /srv/posrec
     posrec nightly --home /srv/posrec --history
     """
+    from posrec.fitting.job import FitOptions
     from posrec.fitting.nightly.gate import Gate
-    from posrec.fitting.nightly.history import FAILED, read_nights
-    from posrec.fitting.nightly.night import NightOptions, run_night
+    from posrec.fitting.nightly.home import FAILED, read_nights
+    from posrec.fitting.nightly.night import Night
+    from posrec.models.registry import with_own_encoding
 
     if history:
         nights = read_nights(home)
@@ -63,74 +72,50 @@ def nightly(
         return
     if log is None:
         raise InputError("--log is missing: name the click log, or pass --history")
+    chosen = with_own_encoding(parse_pairs(settings))
+    gate = Gate(metric, tolerance, least, factor)
     with TerminalProgress() as progress:
-        options = NightOptions(
-            log,
-            home,
-            items,
-            prepare_options(prepare),
-            model,
-            parse_pairs(settings),
-            fresh,
-            device,
-            export,
-            test_days,
-            keep,
-            force,
-            Gate(metric, tolerance, least, factor),
-            progress,
-        )
-        night = run_night(options)
+        fit = FitOptions(chosen, device, progress, export=export)
+        options = prepare_options(prepare)
+        night = Night(
+            log, home, items, options, model, fit, gate, fresh, test_days, keep, force
+        ).run()
     outcome = night["outcome"]
     reasons = "; ".join(night["reasons"])
     if outcome == FAILED:
         raise RunFailed(f"the night failed, and the running model stays: {reasons}")
+    for reason in night.get("forced", []):
+        warn(f"forced: {reason}")
     if as_json:
         show(night, None, as_json)
     if outcome in CODES:
         warn(f"{outcome}, and the running model stays: {reasons}")
         raise typer.Exit(CODES[outcome])
-    for reason in night.get("forced", []):
-        warn(f"forced: {reason}")
     if not as_json:
-        run = night["trained_on"]["run"]
-        say(f"{home}/current is {run}, which is the new model: {reasons}.")
+        say(f"{home}/current is the new model, runs/{night['night']}: {reasons}.")
 
 
 def prepare_options(pairs: list[str] | None) -> dict[str, Any]:
-    """The options of `--prepare`; several session columns together identify a session."""
-    options: dict[str, Any] = {}
-    for pair in pairs or []:
-        ((name, value),) = parse_pairs([pair], "--prepare gap=30m").items()
+    options: dict[str, Any] = parse_pairs(pairs, "--prepare gap=30m")
+    for name, value in options.items():
         if name == "session_column":
-            options.setdefault(name, []).append(value)
-        elif name in options:
-            raise InputError(
-                f"--prepare {name} is given twice; "
-                "lists are written with commas, as events=view,cart"
-            )
-        else:
-            options[name] = {"true": True, "false": False}.get(value, value)
+            options[name] = value.split(",")
+        elif value in ("true", "false"):
+            options[name] = value == "true"
     return options
 
 
 def history_table(nights: list[dict[str, Any]]) -> Table:
-    figures = right("clicks", "known", "all", "running")
-    table = plain_table("night", "outcome", *figures, Column("reason", overflow="fold"))
+    reasons = Column("reason", overflow="fold")
+    table = plain_table("night", "outcome", *right(*FIGURES), reasons)
     for night in nights:
-        cells = []
-        for part, name in (
-            ("latest_day", "clicks"),
-            ("new", "known"),
-            ("new", "all"),
-            ("running", "all"),
-        ):
-            value = (night.get(part) or {}).get(name)
-            style = ",.0f" if name == "clicks" else ".3f"
-            cells.append("" if value is None else format(value, style))
+        figures = []
+        for part, name, style in FIGURES.values():
+            value = night.get(part, {}).get(name)
+            figures.append("" if value is None else format(value, style))
         outcome = night["outcome"] + (", forced" if "forced" in night else "")
         reason, *others = night.get("forced", night["reasons"])
         if others:
             reason += f" (and {len(others)} more)"
-        table.add_row(night["night"], outcome, *cells, Text(printable(reason)))
+        table.add_row(night["night"], outcome, *figures, Text(printable(reason)))
     return table

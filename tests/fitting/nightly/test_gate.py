@@ -3,10 +3,8 @@
 from typing import Any
 
 import pytest
-import torch
 
 from posrec.fitting.nightly.gate import COUNTS, SHARES, Gate
-from posrec.fitting.nightly.judging import standard_error
 
 GATE = Gate()
 USUAL = {
@@ -73,7 +71,7 @@ def test_the_median_of_nights_is_compared() -> None:
 
 
 def level(figure: float, *earlier: float) -> list[str]:
-    return list(GATE.level("new", "all", figure, nights(*earlier)))
+    return list(GATE.level({"new": {"all": figure}}, "new", "all", nights(*earlier)))
 
 
 def test_a_level_may_fall_by_the_tolerance_and_three_times_the_spread() -> None:
@@ -97,17 +95,22 @@ def test_the_spread_of_few_nights_is_at_least_a_tenth() -> None:
 
 
 def test_another_metric_is_not_compared() -> None:
-    assert list(Gate("mrr@20").level("new", "all", 0.1, nights(0.5))) == []
+    night = {"new": {"all": 0.1}}
+    assert list(Gate("mrr@20").level(night, "new", "all", nights(0.5))) == []
 
 
 def test_the_new_model_must_be_as_good_as_the_running_one_on_both_kinds_of_clicks() -> (
     None
 ):
-    running = {"known": 0.5, "all": 0.4}
-    error = {"known": 0.01, "all": 0.0}
+    night = {
+        "samples": {"known": 100, "all": 120},
+        "running": {"known": 0.5, "all": 0.4},
+        "error": {"known": 0.01, "all": 0.0},
+    }
 
     def fair(known: float, every: float) -> list[str]:
-        return list(GATE.fair({"known": known, "all": every}, running, error))
+        new = {"known": known, "all": every}
+        return list(GATE.models({**night, "new": new}, []))
 
     assert fair(0.479, 0.3981) == []
     known, every = fair(0.477, 0.397)
@@ -126,7 +129,7 @@ def test_the_reasons_of_a_night() -> None:
         "running": {"known": 0.1, "all": 0.1},
         "error": {"known": 0.0, "all": 0.0},
     }
-    reasons = list(GATE.faults(night, nights(0.5)))
+    reasons = list(GATE.models(night, nights(0.5)))
     starts = [reason.partition(" is ")[0] for reason in reasons]
     known = "on the clicks whose item both models know"
     assert starts == [
@@ -136,12 +139,5 @@ def test_the_reasons_of_a_night() -> None:
     ]
     unknown = {"known": None, "all": 0.5}
     night |= {"samples": {"known": 0, "all": 120}, "new": unknown, "running": unknown}
-    (reason,) = GATE.faults(night, nights(0.5))
+    (reason,) = GATE.models(night, nights(0.5))
     assert reason.startswith("the latest day has only 0 samples of the clicks whose")
-
-
-def test_the_standard_error_of_a_mean() -> None:
-    assert standard_error(torch.tensor([1.0, 0.0, -1.0, 0.0])) == pytest.approx(
-        (2 / 3) ** 0.5 / 2
-    )
-    assert standard_error(torch.tensor([1.0])) == 0

@@ -4,7 +4,6 @@ shows that an export went wrong. A night compares the latest day with the nights
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from posrec.data.prepare import steps
@@ -17,33 +16,22 @@ def count_hours(
     clicks: pl.DataFrame, begins: steps.Numbers, lengths: steps.Codes
 ) -> pl.DataFrame:
     """Counts of the sessions that began in each hour; `begins` and `lengths` [sessions] are their
-    first rows and their clicks.
-
-    one_click   sessions of a single click
-    repeats     clicks on the item that was clicked just before
-    at_once     clicks at the time of the one before
-    """
+    first rows and their clicks. Clicks are `repeats` of the item, or `at_once`, at the time, of the
+    click before."""
     first, _ = steps.first_and_last(clicks["time"].to_numpy(), begins)
-
-    def equal_to_before(name: str) -> npt.NDArray[np.int32]:
-        values = clicks[name].to_numpy()
-        equal = np.zeros(len(values), dtype=np.bool_)
-        np.equal(values[1:], values[:-1], out=equal[1:])
-        equal[begins] = False
-        counts: npt.NDArray[np.int32]
-        counts = np.add.reduceat(equal, begins, dtype=np.int32)
-        return counts
-
-    sessions = {
+    counts = {
         "hour": first // HOUR,
         "clicks": lengths,
         "sessions": np.ones_like(lengths),
         "one_click": lengths == 1,
-        "repeats": equal_to_before("item"),
-        "at_once": equal_to_before("time"),
     }
-    hours = pl.DataFrame(sessions).group_by("hour").sum()
-    return hours.cast(pl.Int64)
+    for name, column in (("repeats", "item"), ("at_once", "time")):
+        values = clicks[column].to_numpy()
+        is_equal = np.zeros(len(values), dtype=np.bool_)
+        np.equal(values[1:], values[:-1], out=is_equal[1:])
+        is_equal[begins] = False
+        counts[name] = np.add.reduceat(is_equal, begins, dtype=np.int32)
+    return pl.DataFrame(counts).group_by("hour").sum().cast(pl.Int64)
 
 
 def latest_hours(

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +11,8 @@ from posrec.data.prepare.latest import HOUR
 from posrec.evaluation.metrics import gains
 from posrec.evaluation.novelty import targets_of
 from posrec.fitting.evaluate_run import evaluate_run
-from posrec.fitting.nightly.gate import ALL, KNOWN
-from posrec.progress import Progress
+from posrec.fitting.job import FitOptions
+from posrec.fitting.nightly.home import Record
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 
@@ -23,41 +22,34 @@ def moment(time: int | Tensor) -> str:
     return datetime.fromtimestamp(int(time) / 1000, UTC).isoformat(timespec="seconds")
 
 
-def begun_after(data: PreparedDataset, since: int | None) -> PreparedDataset:
+def begun_after(data: PreparedDataset, since: int) -> PreparedDataset:
     """The dataset with the test sessions that began after `since`, and all of their clicks."""
     test = data.full_test
-    first = 0 if since is None else int((test.times <= since).sum())
+    first = int((test.times <= since).sum())
     begin = int(test.offsets[first])
-    latest = test.part(first, test.sessions)
     latest = replace(
-        latest,
+        test.part(first, test.sessions),
         items=test.items[begin:],
-        offsets=latest.offsets - begin,
-        targets=None if latest.targets is None else latest.targets - begin,
+        offsets=test.offsets[first:] - begin,
     )
+    if latest.targets is not None:
+        latest = replace(latest, targets=latest.targets - begin)
     return replace(data, test=latest, full_test=latest)
 
 
-def describe_latest(data: PreparedDataset, since: int | None) -> dict[str, float]:
-    """Counts and shares of what the log has of the sessions after `since`; gate.py has their
-    meanings."""
-    hours: dict[str, list[int]] = data.manifest["latest_hours"]
-    begin = -1 if since is None else since // HOUR
-    is_new = [hour > begin for hour in hours["hour"]]
-    totals = {
-        name: sum(count for count, new in zip(counts, is_new, strict=True) if new)
-        for name, counts in hours.items()
-    }
-    clicks = max(1, totals["clicks"])
+def described(data: PreparedDataset, since: int) -> dict[str, float]:
+    """Counts and shares, which gate.py explains, of the log's sessions after `since`."""
+    hours = {name: torch.tensor(n) for name, n in data.manifest["latest_hours"].items()}
+    is_new = hours.pop("hour") > since // HOUR
+    counts = {name: int(values[is_new].sum()) for name, values in hours.items()}
+    clicks = max(1, counts["clicks"])
+    unknown = data.train_clicks[data.test.items.long()] == 0
     return {
-        "clicks": totals["clicks"],
-        "sessions": totals["sessions"],
-        "unknown": float(
-            (data.train_clicks[data.test.items.long()] == 0).double().mean()
-        ),
-        "one_click": totals["one_click"] / max(1, totals["sessions"]),
-        "repeats": totals["repeats"] / clicks,
-        "at_once": totals["at_once"] / clicks,
+        **counts,
+        "one_click": counts["one_click"] / max(1, counts["sessions"]),
+        "repeats": counts["repeats"] / clicks,
+        "at_once": counts["at_once"] / clicks,
+        "unknown": float(unknown.double().mean()),
     }
 
 
@@ -66,35 +58,34 @@ def compared(
     data: PreparedDataset,
     items: str | None,
     metric: str,
-    device: str,
-    progress: Progress,
-) -> dict[str, Any]:
+    fit: FitOptions,
+) -> Record:
     """The metric of each model, served with a file of items, on the clicks whose item all of them
-    know and on all clicks; with two models, the standard error of their difference too."""
+    know and on all clicks; and the standard error of the difference of two models."""
     targets = targets_of(data.test)
-    known = torch.ones(len(targets), dtype=torch.bool)
+    chosen = dict.fromkeys(("known", "all"), torch.ones(len(targets), dtype=torch.bool))
     name, _, cutoff = metric.partition("@")
     gained = {}
     for model, run in models.items():
         if items is not None:
-            run = Recommender(run, device).with_items(items, progress).run
-        known &= knows(run, data)[targets]
-        ranks = evaluate_run(run, data, device, progress, match_ids=True).full_ranks
-        assert ranks is not None
-        gained[model] = gains(ranks, name, int(cutoff))
-    chosen = {KNOWN: known, ALL: torch.ones_like(known)}
-    samples = {part: int(of_part.sum()) for part, of_part in chosen.items()}
-    figures: dict[str, Any] = {"samples": samples}
+            run = Recommender(run, fit.device).with_items(items, fit.progress).run
+        chosen["known"] = chosen["known"] & knows(run, data)[targets]
+        outcome = evaluate_run(run, data, fit.device, fit.progress, match_ids=True)
+        assert outcome.full_ranks is not None
+        gained[model] = gains(outcome.full_ranks, name, int(cutoff))
+    samples = {part: int(mask.sum()) for part, mask in chosen.items()}
+    figures: Record = {"samples": samples}
     for model, gain in gained.items():
         figures[model] = {
-            part: float(gain[of_part].mean()) if samples[part] else None
-            for part, of_part in chosen.items()
+            part: float(gain[mask].mean()) if samples[part] else None
+            for part, mask in chosen.items()
         }
     if len(gained) > 1:
-        first, second = gained.values()
+        difference = gained["new"] - gained["running"]
         figures["error"] = {
-            part: standard_error((first - second)[of_part])
-            for part, of_part in chosen.items()
+            part: float(difference[mask].std(correction=0).nan_to_num())
+            / max(1, samples[part]) ** 0.5
+            for part, mask in chosen.items()
         }
     return figures
 
@@ -102,11 +93,5 @@ def compared(
 def knows(run: Run, data: PreparedDataset) -> Tensor:
     """[items + 1] whether the run can recommend each item of the dataset."""
     ids = [*data.vocabulary.ids, *data.new_items]
-    numbers = [run.vocabulary.find(item) or 0 for item in ids]
-    known = [1 <= number <= run.model.items for number in numbers]
-    return torch.tensor([False, *known])
-
-
-def standard_error(values: Tensor) -> float:
-    """Of their mean."""
-    return float(values.std() / len(values) ** 0.5) if len(values) > 1 else 0.0
+    numbers = torch.tensor([0, *(run.vocabulary.find(item) or 0 for item in ids)])
+    return (numbers >= 1) & (numbers <= run.model.items)

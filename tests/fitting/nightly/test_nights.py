@@ -14,7 +14,7 @@ import posrec
 from posrec.fitting.nightly.home import remove_old, switch
 from posrec.progress import SilentProgress
 from tests.helpers import CommandResult, command, items_of, listed, refused
-from tests.marketplace import BAD_NIGHTS, COLUMNS, Event, Marketplace
+from tests.marketplace import BAD_NIGHTS, COLUMNS, START, Event, Marketplace
 from tests.server.server_process import serving, until
 
 NAMES = [f"--prepare={column}" for column in COLUMNS]
@@ -255,7 +255,7 @@ def test_the_running_model_is_judged_as_it_is_served_with_the_items(shop: Shop) 
     assert len(targets) == night["samples"]["all"]
 
     def hits(recommender: posrec.Recommender) -> list[bool]:
-        answers = recommender.recommend(prefixes, k=20)
+        answers = recommender.recommend(prefixes, k=20, now=START)
         pairs = zip(targets, answers, strict=True)
         return [target in items_of(answer) for target, answer in pairs]
 

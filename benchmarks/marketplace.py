@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.marketplace import COLUMNS, Marketplace
+
 import posrec
 from harness import options, write_result
 from posrec.data.dataset import PreparedDataset
 from posrec.fitting.fit import fit_run
 from posrec.progress import TerminalProgress
 from posrec.recommend.recommender import Recommender
-from tests.marketplace import COLUMNS, Marketplace
 
 ATTRIBUTES = "category,kind,price,title"
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,7 +39,7 @@ def main() -> None:
         log = market.write_log(folder / "log.jsonl", arguments.days)
         before = market.write_items(folder / "before.jsonl", arguments.days - 1)
         items = market.write_items(folder / "items.jsonl", arguments.days)
-        columns = dict(pair.split("=") for pair in COLUMNS)
+        columns: dict[str, Any] = dict(pair.split("=") for pair in COLUMNS)
         data = posrec.prepare(
             log,
             out=folder / "data",

@@ -17,6 +17,10 @@ class DoesNotFit(InputError):
     """The work needs more memory than there is."""
 
 
+class NothingToRead(InputError):
+    """The log has no clicks."""
+
+
 class NotInstalled(InputError):
     """The packages of an extra are needed and not installed."""
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-from posrec.cli import data, experiments, recommend, report, runs, serve
+from posrec.cli import data, experiments, nightly, recommend, report, runs, serve
 from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
 from posrec.version import __version__
@@ -97,6 +97,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         runs.train,
         runs.evaluate,
         runs.models,
+        nightly.nightly,
     ),
     "From a model to recommendations": (
         recommend.recommend,

@@ -56,6 +56,7 @@ class Evaluation:
     of_lists: dict[str, float] = field(default_factory=dict)
     # By how often training saw the target, over all clicks: novelty.py.
     by_novelty: dict[str, dict[str, float]] = field(default_factory=dict)
+    full_ranks: Tensor | None = None  # of all clicks
     dataset: str = ""  # the fingerprint of the dataset whose test part was ranked
     ranking: str = RANKING
 

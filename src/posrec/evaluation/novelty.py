@@ -19,15 +19,15 @@ MANY_NEW = 0.02  # of the test clicks, on items that training did not see
 NEARLY_ALL = 0.95  # of the targets, which are in their session already
 
 
-def metrics_by_novelty(
+def ranks_as_served(
     data: PreparedDataset,
     numbers: Tensor,
     popularity: Tensor,
     test: SessionDataset,
     usual: Evaluation,
     rank: Callable[[SessionDataset], Evaluation],
-) -> dict[str, dict[str, float]]:
-    """The number of samples, R@20 and M@20 of known, rare and new targets, and of all.
+) -> Tensor:
+    """The ranks of all targets of the full test part.
 
     `numbers` [items + 1] are those of the model, 0 for an item that it does not know, and
     `popularity` [n] has the training clicks of its items. `usual` is the evaluation of the usual
@@ -35,7 +35,7 @@ def metrics_by_novelty(
     """
     part = data.full_test
     _, target = part.locate(torch.arange(len(part)))
-    targets = part.items[target].long()
+    targets = targets_of(part)
     sessions, follows_known = known_sessions(part, target, numbers)
     full_ranks = torch.zeros_like(targets)
     if len(sessions):
@@ -46,10 +46,24 @@ def metrics_by_novelty(
     others, place = torch.unique(numbers[targets[~follows_known]], return_inverse=True)
     among_popular = [ranks_of(popularity[None], one) for one in others.long().split(1)]
     full_ranks[~follows_known] = torch.cat(among_popular)[place]
-    new, rare, known = groups_of(data.train_clicks[targets], (0, 1, KNOWN)).values()
+    return full_ranks
+
+
+def metrics_by_novelty(
+    data: PreparedDataset, full_ranks: Tensor
+) -> dict[str, dict[str, float]]:
+    """The number of samples, R@20 and M@20 of known, rare and new targets, and of all."""
+    clicks = data.train_clicks[targets_of(data.full_test)]
+    new, rare, known = groups_of(clicks, (0, 1, KNOWN)).values()
     groups = {"known": known, "rare": rare, "new": new, "all": torch.ones_like(new)}
     metrics = metrics_by_group(full_ranks, groups)
     return {name: metrics.get(name, {"samples": 0}) for name in groups}
+
+
+def targets_of(part: SessionDataset) -> Tensor:
+    """[N] the item of each sample's target."""
+    _, target = part.locate(torch.arange(len(part)))
+    return part.items[target].long()
 
 
 def known_sessions(

@@ -12,7 +12,7 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation, evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
-from posrec.evaluation.novelty import metrics_by_novelty
+from posrec.evaluation.novelty import metrics_by_novelty, ranks_as_served
 from posrec.io import FolderReader
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
@@ -200,7 +200,7 @@ def rank_test_part(
         )
 
     outcome = rank(test)
-    by_novelty = metrics_by_novelty(data, numbers, popularity, test, outcome, rank)
+    full_ranks = ranks_as_served(data, numbers, popularity, test, outcome, rank)
     of_lists = {}
     if has_same_items:
         assert outcome.top is not None
@@ -212,5 +212,9 @@ def rank_test_part(
         columns = data.vocabulary.columns
         of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
     return replace(
-        outcome, of_lists=of_lists, by_novelty=by_novelty, dataset=data.fingerprint
+        outcome,
+        of_lists=of_lists,
+        by_novelty=metrics_by_novelty(data, full_ranks),
+        full_ranks=full_ranks,
+        dataset=data.fingerprint,
     )

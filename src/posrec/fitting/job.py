@@ -41,6 +41,7 @@ class FitOptions:
     start_from: str | Path | Run | None = None
     keep_items: bool = False
     export: bool = True
+    notes: Mapping[str, Any] = field(default_factory=dict)  # in config.json too
 
     def context(self, out: Path) -> TrainingContext:
         device = choose_device(self.device)
@@ -60,6 +61,7 @@ class FitJob:
     data: PreparedDataset
     start: WarmStart | None  # instead of random weights
     report: Report
+    notes: Mapping[str, Any]
 
     def build(self) -> Model:
         return build_network(self.spec, self.model_config, self.data, self.report)
@@ -77,7 +79,7 @@ class FitJob:
                 "dataset": run.config.get("dataset", ""),
                 "weights": run.sha256.get(WEIGHTS, ""),
             }
-        return config
+        return {**config, **self.notes}
 
     def memory_advice(self) -> str:
         """What a user can do if the training does not fit into memory."""
@@ -119,7 +121,8 @@ def plan_fit(
         for text in start.messages(data, training.protocol):
             options.progress.message(text)
     report = cache(options.progress.message)  # once, as a refit builds two models
-    return FitJob(name, spec, model_config, training, data, start, report)
+    notes = options.notes
+    return FitJob(name, spec, model_config, training, data, start, report, notes)
 
 
 def configs_of(

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from posrec.data.prepare import steps
+from posrec.data.prepare.latest import count_hours
 from posrec.data.source.readers.columns import BETWEEN_IDS, normal_ids
 from posrec.errors import plural
 
@@ -115,6 +116,7 @@ class Measured:
     busy: int  # sessions with more clicks than a shopper makes
     busy_clicks: int
     busiest: Visitors
+    hours: pl.DataFrame  # what `count_hours` counts
 
 
 def measure(
@@ -143,6 +145,7 @@ def measure(
         busy=len(counts),
         busy_clicks=int(counts.sum()),
         busiest=busiest(visitors.rows()),
+        hours=count_hours(split, begins, lengths),
     )
 
 

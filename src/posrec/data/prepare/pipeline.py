@@ -11,6 +11,7 @@ from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.item_times import item_times
 from posrec.data.items import read_items
 from posrec.data.prepare import notices, recipes, steps
+from posrec.data.prepare.latest import latest_hours
 from posrec.data.prepare.memory import choose_workplace
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import PrepareOptions, RecipeOptions
@@ -119,7 +120,9 @@ def prepare_folder(
             step_log.warn(notices.lookalike_ids(read.item_names))
             options = with_default_gap(options, read, progress)
             split = apply_recipe(options, read, step_log)
-            manifest = describe(options, read, step_log)
+            days = options.recipe_options.test_days or 1
+            hours = latest_hours(step_log.hours, split.test, days)
+            manifest = describe(options, read, step_log, hours)
             with dataset_writer(out, options.overwrite) as writer:
                 numbered = write_clicks(
                     writer, split, read.item_names, about_items, options
@@ -197,6 +200,7 @@ def group_into_sessions(
     clicks = read.clicks[0].map(group, work=recipes.GROUPING, measure=measured)
     columns = as_tuple(read.logs[0].options.session_column)
     step_log.warn(notices.session_warnings(clicks.measured, gap, columns))
+    step_log.hours = [part.hours for part in clicks.measured]
     step_log.record("read", clicks)
     if gap is not None:
         (clicks,) = recipes.cut_at_inactivity([clicks], gap, step_log)
@@ -204,7 +208,10 @@ def group_into_sessions(
 
 
 def describe(
-    options: PrepareOptions, read: ReadLogs, step_log: recipes.StepLog
+    options: PrepareOptions,
+    read: ReadLogs,
+    step_log: recipes.StepLog,
+    hours: dict[str, list[int]],
 ) -> dict[str, Any]:
     """The manifest, without what its writer adds."""
     log_options = options.log_options
@@ -225,6 +232,7 @@ def describe(
             "target_events": list(log_options.target_events),
             "bad_lines": sum(parsed.bad_lines.count for parsed in read.parsed),
         },
+        "latest_hours": hours,
         "steps": step_log.steps,
         "warnings": step_log.warnings,
     }

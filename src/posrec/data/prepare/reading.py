@@ -28,7 +28,7 @@ from posrec.data.prepare.parts import (
 from posrec.data.source.files import File, size_of
 from posrec.data.source.log import ClickLog
 from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
-from posrec.errors import InputError
+from posrec.errors import NothingToRead
 from posrec.progress import Progress, SilentProgress
 
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
@@ -123,7 +123,7 @@ def read_log(
         parsed, parts = join(results, items)
     parsed.report(progress)
     if not parsed.clicks:
-        raise InputError(
+        raise NothingToRead(
             f"{log.name} holds no clicks: it is empty, or has nothing below its header"
         )
     return parsed, parts

@@ -41,6 +41,7 @@ class StepLog:
         self.progress = progress
         self.steps: list[dict[str, Any]] = []
         self.warnings: list[str] = []
+        self.hours: list[pl.DataFrame] = []  # of each part: latest.py
 
     def warn(self, texts: Iterable[str]) -> None:
         for text in texts:

@@ -19,7 +19,7 @@ from typing import IO, Any
 from fsspec.compression import compr
 from fsspec.core import url_to_fs
 
-from posrec.errors import InputError, first_line
+from posrec.errors import InputError, NothingToRead, first_line
 from posrec.io import open_regular
 
 STANDARD_INPUT = "-"
@@ -89,7 +89,7 @@ def find_files(source: Source) -> list[File]:
             files += find_local(Path(name))
     for file in files:
         if size_of(file) == 0:
-            raise InputError(f"{file} is empty; there is nothing to read")
+            raise NothingToRead(f"{file} is empty; there is nothing to read")
     return files
 
 

@@ -9,7 +9,7 @@ from posrec.data.source.blocks import BYTE_ORDER_MARK
 from posrec.data.source.files import File, read_start
 from posrec.data.source.readers.columns import COMMON_NAMES, DELIMITERS, find_common
 from posrec.data.source.readers.delimited import DIGINETICA
-from posrec.errors import InputError
+from posrec.errors import InputError, NothingToRead
 
 START_BYTES = 1 << 16
 EXAMINED_LINES = 20
@@ -33,7 +33,7 @@ def detect_format(path: File) -> Conclusion:
         return Conclusion("srgnn", "the first byte is that of a pickle")
     lines = first_lines(start)
     if not lines:
-        raise InputError(f"{path} is empty; there is nothing to read")
+        raise NothingToRead(f"{path} is empty; there is nothing to read")
     conclusion = json_format(path, lines) or public_format(path, lines)
     return conclusion or delimited_format(path, lines)
 

@@ -51,8 +51,7 @@ def prepare(
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
 
     Arguments:
-        source: A path, a glob, a URL, a list of them, "-" for standard input, or a polars, pandas
-            or Arrow table.
+        source: A path, a glob, a URL, a list of them, "-" (standard input), or a table.
         format: A key of READERS; by default it is concluded from the file, and reported.
         out: The folder to create; it must be given.
         test: The test part of an existing split, which is kept as it is.
@@ -66,8 +65,8 @@ def prepare(
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: All other options of `posrec prepare`, as text or as values (`events=["view"]`):
             session_column, user_column, item_column, time_column, event_column, events,
-            event_weights, target_events, columns (by file: a mapping file, or a dict of its
-            tables), delimiter, time_unit, time_format, since, until, bad_lines, bad_lines_limit,
+            event_weights, target_events, columns (a mapping file, or a dict of its tables),
+            delimiter, time_unit, time_format, since, until, bad_lines, bad_lines_limit,
             normalize_ids, items_id_column, created_column, expires_column, gap, test_days,
             test_share, no_test, fraction, min_support, min_length, drop_duplicates,
             max_session_clicks, drop_repeats, max_length.

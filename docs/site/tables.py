@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+import held_out_tables
 import peer_tables
 import scaling
 from page_tables import markdown_table
@@ -647,7 +648,15 @@ def scaling_table(name: str) -> Callable[[], Table]:
 TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
     "README.md": {"accuracy": headline_accuracy},
     "docs/models.md": {"models": models},
-    "docs/models_plus.md": {"accuracy": plus_accuracy, "parts": plus_parts},
+    "docs/models_plus.md": {
+        "accuracy": plus_accuracy,
+        "held out": held_out_tables.held_out,
+        "parts": plus_parts,
+    },
+    "docs/positions.md": {
+        "posrec": held_out_tables.of_posrec,
+        "posrec-plus": held_out_tables.of_posrec_plus,
+    },
     "docs/which_model.md": {"accuracy": which_model},
     "docs/performance.md": {
         "speed": headline_speed,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from posrec.errors import InputError
-from posrec.io import FolderReader, changing, write_checksums, write_text
+from posrec.io import ATTRIBUTES, FolderReader, changing, write_checksums, write_text
 from posrec.runs.folder import FILES
 from tests.helpers import refused
 
@@ -95,14 +95,15 @@ def test_a_run_lists_all_of_its_files_but_the_checkpoint(trained: Path) -> None:
     listed = json.loads((trained / "checksums.json").read_text())["files"]
     names = {path.name for path in trained.iterdir()}
     assert names - {"checksums.json", "state.safetensors"} == listed.keys()
-    assert listed.keys() == set(FILES) - {"selection.json"}
+    assert listed.keys() == set(FILES) - {"selection.json", ATTRIBUTES}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "selection.json"])
 def test_a_run_of_which_any_file_was_changed_is_refused(
-    trained: Path, tmp_path: Path, name: str
+    trained: Path, described_run: Path, tmp_path: Path, name: str
 ) -> None:
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    complete = described_run if name == ATTRIBUTES else trained
+    run = Path(shutil.copytree(complete, tmp_path / "run"))
     content = bytearray((run / name).read_bytes())
     content[-2] ^= 1
     (run / name).write_bytes(content)

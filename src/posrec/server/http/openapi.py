@@ -23,6 +23,7 @@ SHARED = {
     "icon": '(<link rel="icon"[^\n]*>)',
     "logo": "<h1>(<svg.*?</svg>)",
 }
+TOO_LONG = 431  # granian answers it, without a body
 REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
     400: "Not valid HTTP or JSON, or a value can't be used.",
@@ -33,7 +34,7 @@ ERRORS = {
     413: "The body is too large.",
     415: "The Content-Type is not JSON.",
     422: "A field is missing, of the wrong type or out of range.",
-    431: "The address and headers are too large.",
+    TOO_LONG: "The address and headers are too large.",
     503: "Overloaded, or not ready; try again after Retry-After seconds.",
 }
 
@@ -64,7 +65,9 @@ def described(operation: Operation) -> dict[str, Any]:
         answer = {"description": "The answer.", "content": schema}
     answers = {str(operation.status): answer}
     for status in errors_of(operation):
-        error = {"description": ERRORS[status], "content": content(ErrorAnswer)}
+        error: dict[str, Any] = {"description": ERRORS[status]}
+        if status != TOO_LONG:
+            error["content"] = content(ErrorAnswer)
         answers[str(status)] = error
     result: dict[str, Any] = {
         "summary": operation.summary,

@@ -1,7 +1,7 @@
 """Metrics by how often training saw the target, over all clicks of the test sessions.
 
 A session is read as it is served: clicks on items that the model does not know are skipped, and a
-session without a known click gets the most clicked items. An unknown target is a miss.
+session without a known click gets the items most clicked of late. An unknown target is a miss.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,16 +22,16 @@ NEARLY_ALL = 0.95  # of the targets, which are in their session already
 def ranks_as_served(
     data: PreparedDataset,
     numbers: Tensor,
-    popularity: Tensor,
+    recent: Tensor,
     test: SessionDataset,
     usual: Evaluation,
     rank: Callable[[SessionDataset], Evaluation],
 ) -> Tensor:
     """The ranks of all targets of the full test part.
 
-    `numbers` [items + 1] are those of the model, 0 for an item that it does not know, and
-    `popularity` [n] has the training clicks of its items. `usual` is the evaluation of the usual
-    `test` part, in these numbers; `rank` evaluates other sessions.
+    `numbers` [items + 1] are those of the model, 0 for an item that it does not know, and `recent`
+    [n] has the clicks by which a session without a known click is answered. `usual` is the
+    evaluation of the usual `test` part, in these numbers; `rank` evaluates other sessions.
     """
     part = data.full_test
     _, target = part.locate(torch.arange(len(part)))
@@ -44,7 +44,7 @@ def ranks_as_served(
         is_usual = is_usual and torch.equal(sessions.offsets, test.offsets)
         full_ranks[follows_known] = (usual if is_usual else rank(sessions)).ranks
     others, place = torch.unique(numbers[targets[~follows_known]], return_inverse=True)
-    among_popular = [ranks_of(popularity[None], one) for one in others.long().split(1)]
+    among_popular = [ranks_of(recent[None], one) for one in others.long().split(1)]
     full_ranks[~follows_known] = torch.cat(among_popular)[place]
     return full_ranks
 

@@ -200,7 +200,8 @@ def rank_test_part(
         )
 
     outcome = rank(test)
-    full_ranks = ranks_as_served(data, numbers, popularity, test, outcome, rank)
+    recent = popularity if run.recent is None else torch.as_tensor(run.recent)
+    full_ranks = ranks_as_served(data, numbers, recent, test, outcome, rank)
     of_lists = {}
     if has_same_items:
         assert outcome.top is not None

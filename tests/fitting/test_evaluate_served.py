@@ -71,7 +71,9 @@ def test_new_listings_are_hits_with_the_items_file(market: Market) -> None:
         "all": 60,
     }
     assert without["new"]["recall@20"] == 0
-    figures = json.loads(evaluated(market, "--items", market.items, "--json").out)
+    done = evaluated(market, "--items", market.items, "--json")
+    assert "attributes=auto" not in done.err  # which these are
+    figures = json.loads(done.out)
     new = figures["by_novelty"]["new"]
     # A listing ranks among the six other items of the kind that follows.
     assert new["recall@20"] == 1

@@ -67,6 +67,8 @@ def nightly(
     from posrec.models.registry import with_own_encoding
 
     if history:
+        if not home.is_dir():
+            raise InputError(f"{home} does not exist; check the path")
         nights = read_nights(home)
         show(nights, history_table(nights), as_json)
         return

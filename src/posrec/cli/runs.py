@@ -176,7 +176,7 @@ def evaluate(
         of_lists = evaluation.of_lists.items()
         figures = ", ".join(f"{name} {value:.4g}" for name, value in of_lists)
         say(f"Of the lists: {figures}.")
-    for notice in notices(data):
+    for notice in notices(data, items is not None):
         warn(notice)
 
 

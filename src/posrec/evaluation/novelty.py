@@ -86,11 +86,11 @@ def known_sessions(
     return SessionDataset(items[kept], offsets, times, targets), is_sample
 
 
-def notices(data: PreparedDataset) -> Iterator[str]:
-    """What has to be known to read the figures of a test part."""
+def notices(data: PreparedDataset, with_items: bool = False) -> Iterator[str]:
+    """What has to be known to read the figures of a test part, ranked with an items file or not."""
     clicks = data.train_clicks[data.full_test.items.long()]
     share = float((clicks == 0).double().mean())
-    if share > MANY_NEW:
+    if share > MANY_NEW and not with_items:
         yield (
             f"{share:.1%} of all test clicks are on items that training did not see; a model with "
             "--set attributes=auto can recommend them, if an items file (--items) lists them"

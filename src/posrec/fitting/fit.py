@@ -234,9 +234,7 @@ def write_run(
         if job.data.test.sessions:
             evaluation = evaluate_run(run, job.data, options.device, progress)
         else:
-            progress.message(
-                f"{data.path} has no test part, so the run was not evaluated"
-            )
+            progress.message("without a test part, the run was not evaluated")
             evaluation = Evaluation({}, NONE, NONE)
         if options.export:
             add_export(run, progress)

@@ -78,13 +78,14 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path, marketplace())
 
 
-def run_five_nights(shop: Shop, *options: str) -> None:
+def run_five_nights(shop: Shop, *options: str) -> CommandResult:
     """A good night, three bad ones, and a good one."""
     codes = [shop.night(*options).code]
     for kind in ("shuffled items", "partial", "empty"):
         codes.append(shop.night(*options, kind=kind).code)
         assert shop.current == shop.records[0]["night"]
-    codes.append(shop.night(*options).code)
+    done = shop.night(*options)
+    codes.append(done.code)
     assert codes == [0, 3, 3, 4, 0]
     outcomes = [night["outcome"] for night in shop.records]
     assert outcomes == ["promoted", "held", "held", "nothing new", "promoted"]
@@ -96,12 +97,14 @@ def run_five_nights(shop: Shop, *options: str) -> None:
     assert "the running model's recall@20 on the clicks whose item both" in shuffled
     assert "the latest day has" in partial
     assert "clicks, and the median of 1 promoted night is" in partial
-    assert empty.startswith("no session of two clicks began after 2026-03-")
+    assert empty.startswith("no session of two clicks is later than those")
     assert "and the running model's 0." in last
+    return done
 
 
 def test_five_nights_of_which_three_are_bad(shop: Shop) -> None:
-    run_five_nights(shop, *COUNTED)
+    done = run_five_nights(shop, *COUNTED)
+    assert "unfinished" not in done.err  # the folder of the log that is trained on
     table = command("nightly", "--home", shop.home, "--history").out
     assert table.startswith("night")
     for night in shop.records:
@@ -201,7 +204,7 @@ def test_an_unchanged_and_an_empty_log_end_at_once(shop: Shop) -> None:
     assert shop.again(*COUNTED, "--force").code == 0
     assert "running" not in shop.records[-1]  # it was trained on what would judge it
     (forced,) = shop.records[-1]["forced"]
-    assert forced.startswith("no session of two clicks began after")
+    assert forced.startswith("no session of two clicks is later than")
 
 
 @pytest.mark.parametrize("model", [COUNTED, [*QUICK, *ATTRIBUTES]])
@@ -340,6 +343,8 @@ def test_wrong_options(tmp_path: Path, options: list[str], message: str) -> None
 def test_a_log_is_needed_but_for_the_history(tmp_path: Path) -> None:
     assert "--log is missing" in refused("nightly", "--home", tmp_path)
     assert command("nightly", "--home", tmp_path, "--history").code == 0
+    error = refused("nightly", "--home", tmp_path / "none", "--history")
+    assert "does not exist; check the path" in error
     (tmp_path / "nights.jsonl").write_text('{"night": "1"}\n')
     error = refused("nightly", "--home", tmp_path, "--history")
     assert "has a line without an outcome" in error

@@ -96,8 +96,8 @@ class Night:
         if not latest.test.sessions:
             self.stop(
                 NOTHING_NEW,
-                f"no session of two clicks began after {moment(since)}, when the latest one "
-                "began that the running model was trained on",
+                "no session of two clicks is later than those that the running model was "
+                f"trained on: the latest of them began at {moment(since)}",
             )
             # Forced: the running model can't be judged on what it was trained on.
             models = {}

@@ -33,8 +33,8 @@ NO_SESSION = (
     "if clicks without a session have a user, name that column too, with --user-column"
 )
 NO_TIME = (
-    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, "
-    "or describe it with --time-format"
+    "write times in ISO 8601 (2026-01-31T12:00:00Z) or as seconds or milliseconds, or "
+    "describe them with --time-format"
 )
 RECORDS_BYTES = 1 << 20  # of a block whose records are read one by one
 

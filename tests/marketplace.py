@@ -36,13 +36,6 @@ COLUMNS = (
     "item_column=listing.id",
     "time_column=event.time",
 )
-BAD_NIGHTS = (
-    "shuffled items",
-    "shuffled sessions",
-    "doubled",
-    "equal times",
-    "partial",
-)
 
 
 class Listing(NamedTuple):

@@ -16,7 +16,7 @@ from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, build
 from posrec.recommend.recommender import Recommender, open_recommender
 from posrec.runs.attributes import Attributes
-from posrec.runs.new_items import find_new_items, with_items
+from posrec.runs.new_items import find_new_items
 from posrec.runs.run import load_run
 from tests.helpers import RecordingProgress, command, refused, write_lines
 from tests.recommend.rank.test_own_items import clusters
@@ -86,7 +86,8 @@ def test_a_new_item_is_clicked_recommended_explained_and_filtered(
 
 
 def test_the_scores_are_those_of_the_extended_model(described_run: Path) -> None:
-    run = with_items(load_run(described_run), ROWS)
+    opened = load_run(described_run)
+    run = find_new_items(opened, ROWS).added_to(opened)
     with torch.inference_mode():
         searched = run.model.item_vectors()
     recommender = open_recommender(described_run).with_items(ROWS, SilentProgress())

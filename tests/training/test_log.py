@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers import command, fitted
+from tests.helpers import RecordingProgress, command, fitted
 from tests.training.runs import log_of
 
 from posrec.data.dataset import PreparedDataset
@@ -181,13 +181,11 @@ def test_what_mlflow_does_not_take_does_not_end_the_training(
         raise mlflow.MlflowException("the server is down")
 
     monkeypatch.setattr(mlflow.MlflowClient, "log_artifact", refuse)
-    messages: list[str] = []
-    progress = SilentProgress()
-    monkeypatch.setattr(progress, "message", messages.append)
+    progress = RecordingProgress()
     run = tmp_path / "run"
     fitted(small, "posrec", run, SETTINGS, progress=progress, track="mlflow")
     assert (run / MLFLOW_RUN).exists()
-    assert any("the server is down" in message for message in messages)
+    assert any("the server is down" in message for message in progress.messages)
 
 
 def test_an_unknown_tracker_is_an_input_error(

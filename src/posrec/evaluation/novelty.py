@@ -35,7 +35,7 @@ def ranks_as_served(
     """
     part = data.full_test
     _, target = part.locate(torch.arange(len(part)))
-    targets = targets_of(part)
+    targets = part.items[target].long()
     sessions, follows_known = known_sessions(part, target, numbers)
     full_ranks = torch.zeros_like(targets)
     if len(sessions):

@@ -12,7 +12,11 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation, evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
-from posrec.evaluation.novelty import metrics_by_novelty, ranks_as_served
+from posrec.evaluation.novelty import (
+    metrics_by_novelty,
+    ranks_as_served,
+    targets_of,
+)
 from posrec.io import FolderReader
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
@@ -205,13 +209,11 @@ def rank_test_part(
     of_lists = {}
     if has_same_items:
         assert outcome.top is not None
-        _, target_click = test.locate(torch.arange(len(test)))
-        targets = test.items[target_click].long()
         vectors = None
         if isinstance(model, SessionModel):
             vectors = model.similarity_vectors()
         columns = data.vocabulary.columns
-        of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns)
+        of_lists = list_metrics(outcome.top, targets_of(test), clicks, vectors, columns)
     return replace(
         outcome,
         of_lists=of_lists,

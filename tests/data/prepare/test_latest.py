@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-import posrec
 from posrec.data.prepare.latest import HOUR
 from posrec.data.prepare.steps import DAY
-from posrec.progress import SilentProgress
+from tests.data.reading import prepared
 from tests.helpers import Click, in_parts, small_shop, write_log
 
 NOON = 1_700_000_000_000 // DAY * DAY + 2 * DAY + 12 * HOUR
@@ -22,10 +21,7 @@ def prepared_hours(
     folder: Path, clicks: list[Click], **options: Any
 ) -> dict[str, list[int]]:
     log = write_log(folder / "clicks.csv", clicks)
-    silent = SilentProgress()
-    data = posrec.prepare(
-        log, "csv", folder / "data", min_support=1, progress=silent, **options
-    )
+    data = prepared(log, folder / "data", min_support=1, **options)
     hours: dict[str, list[int]] = data.manifest["latest_hours"]
     return hours
 

@@ -10,6 +10,7 @@ import pytest
 import posrec
 from posrec.data.prepare.steps import DAY
 from posrec.errors import InputError
+from tests.data import reading
 from tests.helpers import (
     RecordingProgress,
     in_parts,
@@ -23,8 +24,7 @@ def prepared(
     log: Path, folder: Path, **options: Any
 ) -> tuple[posrec.PreparedDataset, list[str]]:
     progress = RecordingProgress()
-    data = posrec.prepare(log, out=folder / "out", progress=progress, **options)
-    return data, progress.messages
+    return reading.prepared(log, folder / "out", progress, **options), progress.messages
 
 
 def test_since_and_until_drop_the_clicks_that_are_warned_of(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_since_and_until_drop_the_clicks_that_are_warned_of(tmp_path: Path) -> N
     _, messages = prepared(log, tmp_path, time_unit="ms")
     (warning,) = [text for text in messages if text.startswith("warning")]
     assert warning.endswith("drop these clicks with --since and --until")
-    options: dict[str, Any] = {"time_unit": "ms", "overwrite": True}
+    options: dict[str, Any] = {"time_unit": "ms"}
     data, messages = prepared(log, tmp_path, since="2023-11-14", **options)
     assert data.manifest["steps"][0]["clicks"] == 1200
     assert data.manifest["warnings"] == []
@@ -106,7 +106,7 @@ def test_ids_that_look_alike_are_warned_of_and_joined(tmp_path: Path) -> None:
     lines = ["id,title", "sku-1 ,Tent", "Cafe\u0301,Mug"]
     items = write_lines(tmp_path / "items.csv", lines)
     options: dict[str, Any] = {"normalize_ids": True, "items": items}
-    joined, messages = prepared(log, tmp_path, overwrite=True, **options)
+    joined, messages = prepared(log, tmp_path, **options)
     assert joined.vocabulary.ids == ["sku-1", "sku-2", "Caf\u00e9", "x", "x1"]
     assert joined.vocabulary.columns["title"][:3] == ["Tent", None, "Mug"]
     assert joined.manifest["warnings"] == []
@@ -128,7 +128,7 @@ def test_a_click_of_the_future_is_warned_of(tmp_path: Path) -> None:
     assert not any("warning" in text for text in messages)
     wrong = [("odd", f"i{step}", now + 2 * DAY + step) for step in range(3)]
     log = write_log(tmp_path / "odd.csv", [*shop, *wrong])
-    data, messages = prepared(log, tmp_path, test_days=1, overwrite=True)
+    data, messages = prepared(log, tmp_path, test_days=1)
     assert data.test.sessions == 1
     day = time.strftime("%Y-%m-%d", time.gmtime((now + 2 * DAY) / 1000))
     (warning,) = data.manifest["warnings"]
@@ -168,7 +168,7 @@ def test_times_that_can_not_be_right(
         assert warning in text
         assert text in messages
     with in_parts():
-        again, _ = prepared(log, tmp_path, time_unit="ms", overwrite=True)
+        again, _ = prepared(log, tmp_path, time_unit="ms")
         assert again.manifest["warnings"] == warnings
 
 
@@ -191,5 +191,5 @@ def test_lines_of_items_have_no_days(tmp_path: Path) -> None:
     data, _ = prepared(log, tmp_path)
     assert data.trained_until is None
     with_times = write_log(tmp_path / "c.csv", small_shop())
-    data, _ = prepared(with_times, tmp_path, overwrite=True)
+    data, _ = prepared(with_times, tmp_path)
     assert data.trained_until is not None

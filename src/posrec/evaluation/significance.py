@@ -6,7 +6,7 @@ for feedback over visitors.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 from typing import TYPE_CHECKING, TypeVar
@@ -135,6 +135,16 @@ def welch(errors: Sequence[tuple[float, float]]) -> tuple[float, float]:
         return 0.0, math.inf
     spread = sum(error**4 / freedom for error, freedom in errors if error)
     return math.sqrt(variance), variance**2 / spread
+
+
+def combine_errors(
+    over_sessions: Comparison, sessions: int, over_seeds: Iterable[tuple[float, float]]
+) -> tuple[float, float, float]:
+    """A difference and half its 95 % interval, in points, and its p. The errors of each model's
+    mean over seeds are in points too."""
+    points = 100 * over_sessions.difference
+    error, freedom = welch([(100 * over_sessions.error, sessions - 1), *over_seeds])
+    return points, margin(error, freedom), two_sided_p(points, error, freedom)
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -19,13 +19,11 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import gains
 from posrec.evaluation.significance import (
     LEVEL,
+    combine_errors,
     compare_paired,
     error_over_seeds,
     holm,
-    margin,
     session_of_samples,
-    two_sided_p,
-    welch,
 )
 from posrec.experiments.compare import TESTED
 from posrec.experiments.rendering import new_figure, svg
@@ -219,15 +217,10 @@ def answer_questions(
                 for runs in rows
             )
             tested = compare_paired(first_gains, second_gains, session)
-            sources = [(tested.error, sessions - 1.0)]
-            if len(rows[0]) > 1:
-                values = [[run.metrics[name] for run in runs] for runs in rows]
-                sources += map(error_over_seeds, values)
-            error, freedom = welch(sources)
-            p = two_sided_p(tested.difference, error, freedom)
-            points = 100 * tested.difference
-            half = 100 * margin(error, freedom)
-            answers.append(Worth(question, first, second, name, points, half, p))
+            several = rows if len(rows[0]) > 1 else []
+            values = [[100 * run.metrics[name] for run in runs] for runs in several]
+            found = combine_errors(tested, sessions, map(error_over_seeds, values))
+            answers.append(Worth(question, first, second, name, *found))
     corrected = holm([answer.p for answer in answers])
     return [replace(answer, p=p) for answer, p in zip(answers, corrected, strict=True)]
 

@@ -12,7 +12,7 @@ from tests.helpers import chain_shop
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.evaluation.significance import Comparison
+from posrec.evaluation.significance import Comparison, combine_errors
 from posrec.experiments.reproduce.claims import (
     CLAIMS,
     FAILED,
@@ -26,7 +26,6 @@ from posrec.experiments.reproduce.claims import (
 from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import Job, JobResult
 from posrec.experiments.reproduce.tables import (
-    combine_errors,
     find_differences,
     make_table,
 )

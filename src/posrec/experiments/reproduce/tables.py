@@ -20,14 +20,11 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.evaluation.metrics import gains
 from posrec.evaluation.significance import (
-    Comparison,
+    combine_errors,
     compare_paired,
     error_over_seeds,
     holm,
-    margin,
     session_of_samples,
-    two_sided_p,
-    welch,
 )
 from posrec.experiments.reproduce.grid import Experiment, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult
@@ -106,16 +103,17 @@ def find_differences(
         over_sessions = compare_paired(
             mean_gains(first, metric), mean_gains(second, metric), sessions
         )
-        over_seeds = [seed_error(first_runs, metric), seed_error(second_runs, metric)]
-        points, half, p = combine_errors(over_sessions, data.test.sessions, over_seeds)
+        over_seeds = [seed_error(runs, metric) for runs in (first_runs, second_runs)]
+        known = [source for source in over_seeds if source is not None]
+        points, half, p = combine_errors(over_sessions, data.test.sessions, known)
         findings.append(
             {
                 "first": first,
                 "second": second,
                 "metric": metric,
                 "difference": points,
-                "margin": half,
-                "p": p,
+                "margin": half if known == over_seeds else None,
+                "p": p if known == over_seeds else 1.0,
                 "seeds": [len(first_runs), len(second_runs)],
             }
         )
@@ -140,21 +138,10 @@ def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
     return by_sample
 
 
-def combine_errors(
-    over_sessions: Comparison, sessions: int, over_seeds: Sequence[tuple[float, float]]
-) -> tuple[float, float | None, float]:
-    """A difference and half its 95 % interval, in points, and its p."""
-    points = 100 * over_sessions.difference
-    if any(math.isinf(error) for error, _ in over_seeds):
-        return points, None, 1.0
-    error, freedom = welch([(100 * over_sessions.error, sessions - 1), *over_seeds])
-    return points, margin(error, freedom), two_sided_p(points, error, freedom)
-
-
-def seed_error(runs: Runs, metric: str) -> tuple[float, float]:
-    """The standard error of a row's mean over seeds, and its degrees of freedom."""
+def seed_error(runs: Runs, metric: str) -> tuple[float, float] | None:
+    """The standard error of a row's mean over seeds, and its degrees of freedom, if known."""
     if not MODELS[runs[0].job.model].is_trained:
         return 0.0, math.inf
     if len(runs) == 1:
-        return math.inf, 0.0
+        return None
     return error_over_seeds([run.metrics[metric] for run in runs])

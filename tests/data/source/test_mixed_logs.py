@@ -168,6 +168,19 @@ def test_mapping_files_that_are_refused_and_patterns_of_no_file(tmp_path: Path) 
     assert "warning: no file is like 'b.csv', a table of --columns" in progress.messages
 
 
+def test_both_files_of_a_split_may_have_a_table(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "train.csv", SHOP, "visit,sku,time")
+    test = write_log(tmp_path / "test.csv", SHOP[:30], "sid,article,time")
+    columns = {
+        "train.csv": {"session": "visit", "item": "sku"},
+        "test.csv": {"session": "sid", "item": "article"},
+    }
+    progress = RecordingProgress()
+    data = prepared(log, tmp_path / "out", progress, test=test, columns=columns)
+    assert (data.train.clicks, data.test.clicks) == (len(SHOP), 30)
+    assert not [text for text in progress.messages if "no file is like" in text]
+
+
 def test_files_that_cannot_be_prepared_together(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.csv", SHOP)
     lines = write_lines(tmp_path / "b.txt", ["1 2 3", "2 3 4"])

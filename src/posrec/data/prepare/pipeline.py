@@ -18,6 +18,7 @@ from posrec.data.prepare.options import PrepareOptions, RecipeOptions
 from posrec.data.prepare.parts import ClickParts
 from posrec.data.prepare.reading import ReadLogs, read_logs
 from posrec.data.prepare.writer import dataset_writer
+from posrec.data.source.file_columns import warn_of_unused
 from posrec.data.source.log import TABLE, ClickLog, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.options import as_tuple
@@ -158,11 +159,14 @@ def open_logs(
                     f"{test.name}: read as the test part, and the split kept "
                     "(pass --test for another)"
                 )
+        columns = options.log_options.columns
         if test is None:
+            warn_of_unused(columns, log.files, progress)
             yield [log]
             return
         test_format = None if log.layouts or log.format == TABLE else log.format
         with open_log(test, test_format, log.options, progress) as test_log:
+            warn_of_unused(columns, [*log.files, *test_log.files], progress)
             yield [log, test_log]
 
 

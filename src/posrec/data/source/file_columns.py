@@ -48,21 +48,29 @@ def read_tables(columns: Any) -> dict[str, dict[str, Any]]:
 
 
 def options_by_file(
-    files: list[File], format: str | None, options: LogOptions, progress: Progress
+    files: list[File], format: str | None, options: LogOptions
 ) -> list[tuple[str | None, LogOptions]]:
     """The format of each file, if it is named, and its options."""
     tables = read_tables(options.columns)
-    unused = dict.fromkeys(tables)
     chosen = []
     for file in files:
         named: dict[str, Any] = {"format": format}
         for pattern, table in tables.items():
-            # A pattern describes the end of a path.
-            if fnmatchcase(f"/{file}", f"*/{pattern.removeprefix('./')}"):
+            if is_like(file, pattern):
                 named |= table
-                unused.pop(pattern, None)
                 break
         chosen.append((named.pop("format"), replace(options, **named)))
-    for pattern in unused:
-        progress.message(f"warning: no file is like {pattern!r}, a table of --columns")
     return chosen
+
+
+def is_like(file: File, pattern: str) -> bool:
+    """A pattern describes the end of a path."""
+    return fnmatchcase(f"/{file}", f"*/{pattern.removeprefix('./')}")
+
+
+def warn_of_unused(columns: Any, files: list[File], progress: Progress) -> None:
+    for pattern in read_tables(columns):
+        if not any(is_like(file, pattern) for file in files):
+            progress.message(
+                f"warning: no file is like {pattern!r}, a table of --columns"
+            )

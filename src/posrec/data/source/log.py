@@ -101,7 +101,7 @@ def check_format(format: str) -> None:
 def open_files(
     files: list[File], format: str | None, options: LogOptions, progress: Progress
 ) -> ClickLog:
-    named = options_by_file(files, format, options, progress)
+    named = options_by_file(files, format, options)
     logs: list[ClickLog] = []  # of files that are read in one way
     with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:  # files may be far away
         conclusions = threads.map(conclude, files, *zip(*named, strict=True))

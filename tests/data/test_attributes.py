@@ -123,9 +123,3 @@ def test_values_of_another_kind_are_refused() -> None:
         encode_attributes(SHOP, {"category": "number"}, 4)
     with pytest.raises(InputError, match="'code' must have vectors, lists of numbers"):
         encode_attributes(SHOP, {"code": "vector"}, 4)
-    uneven = Vocabulary(["a", "b"], {"text": [[1.0], [1.0, 2.0]]})
-    with pytest.raises(InputError, match=r"vectors of one length, not of \[1, 2\]"):
-        encode_attributes(uneven, {"text": "vector"}, 2)
-    words = Vocabulary(["a", "b"], {"text": [["x"], ["y"]]})
-    with pytest.raises(InputError, match="must have vectors of numbers"):
-        encode_attributes(words, {"text": "vector"}, 2)

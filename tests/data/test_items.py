@@ -110,32 +110,6 @@ def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> 
     assert columns_for(["6"], by_other_id)["title"] == ["b"]
 
 
-ROWS: list[dict[str, Any]] = [
-    {
-        "sku": "007",
-        "price": 8.73,
-        "stock": 3,
-        "code": "01",
-        "new": True,
-        "title": "1984",
-    },
-    {
-        "sku": "8",
-        "price": 12.0,
-        "stock": 0,
-        "code": "10",
-        "new": False,
-        "title": "A & B",
-    },
-    {
-        "sku": "9",
-        "price": None,
-        "stock": None,
-        "code": None,
-        "new": None,
-        "title": None,
-    },
-]
 TYPED: dict[str, list[Any]] = {
     "price": [8.73, 12.0, None],
     "stock": [3, 0, None],
@@ -146,8 +120,10 @@ TYPED: dict[str, list[Any]] = {
 
 
 def write_items(path: Path) -> Path:
-    """ROWS, with types as each kind of file has them."""
-    table = pl.DataFrame(ROWS).with_columns(pl.col("title").str.replace("&", "&amp;"))
+    """TYPED, with types as each kind of file has them."""
+    table = pl.DataFrame({"sku": ["007", "8", "9"], **TYPED}).with_columns(
+        pl.col("title").str.replace("&", "&amp;")
+    )
     if path.suffix == ".parquet":
         table.with_columns(pl.col("price").cast(pl.Decimal(9, 2))).write_parquet(path)
     elif path.name == "float.jsonl":

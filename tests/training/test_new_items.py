@@ -95,12 +95,10 @@ def test_without_attributes_only_clicked_items_are_known(
     assert posrec.Recommender(run, "cpu").recommend(["n0"]).unknown == ("n0",)
 
 
-def test_a_column_that_is_not_there_is_refused(
+def test_attributes_of_a_dataset_without_columns_are_refused(
     described_shop: PreparedDataset, tmp_path: Path
 ) -> None:
     settings = {"attributes": "brand"}
-    with pytest.raises(InputError, match=r"no column 'brand'.* category"):
-        fitted(described_shop, "posrec-plus", tmp_path / "run", settings)
     plain = replace(
         described_shop, vocabulary=posrec.Vocabulary(described_shop.vocabulary.ids)
     )

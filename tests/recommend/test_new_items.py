@@ -20,7 +20,7 @@ from posrec.recommend.rank.faiss_search import IndexSettings, build
 from posrec.recommend.recommender import Recommender, open_recommender
 from posrec.runs.attributes import Attributes
 from posrec.runs.folder import EXPORT, FILES
-from posrec.runs.new_items import find_new_items, with_items
+from posrec.runs.new_items import find_new_items
 from posrec.runs.run import load_run
 from tests.helpers import RecordingProgress, command, refused, write_lines
 from tests.recommend.rank.test_own_items import clusters
@@ -90,7 +90,8 @@ def test_a_new_item_is_clicked_recommended_explained_and_filtered(
 
 
 def test_the_scores_are_those_of_the_extended_model(described_run: Path) -> None:
-    run = with_items(load_run(described_run), ROWS)
+    run = load_run(described_run)
+    run = find_new_items(run, ROWS).added_to(run)
     with torch.inference_mode():
         searched = run.model.item_vectors()
     recommender = open_recommender(described_run).with_items(ROWS, SilentProgress())

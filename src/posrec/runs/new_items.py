@@ -79,8 +79,9 @@ def find_new_items(run: Run, rows: "pl.DataFrame") -> NewItems:
     vectors = np.zeros((len(ids), 0), np.float32)
     is_described = np.zeros(len(ids), np.bool_)
     if run.attributes is not None:
-        names = [column.name for column in run.attributes.reader.columns]
-        columns_of_new = columns_for(ids, new.select("id", *present(names, new)))
+        names = {"id", *(column.name for column in run.attributes.reader.columns)}
+        about_new = new.select(name for name in new.columns if name in names)
+        columns_of_new = columns_for(ids, about_new)
         vectors, is_described = run.attributes.vectors(columns_of_new, len(ids))
     used = [id for id, is_used in zip(ids, is_described, strict=True) if is_used]
     all_ids = [*known, *used]
@@ -92,10 +93,6 @@ def find_new_items(run: Run, rows: "pl.DataFrame") -> NewItems:
     vocabulary = Vocabulary(all_ids, columns)
     note = note_on(run, left_out) if left_out else None
     return NewItems(used, vectors[is_described], vocabulary, left_out, note)
-
-
-def present(names: list[str], rows: "pl.DataFrame") -> list[str]:
-    return [name for name in names if name in rows.columns]
 
 
 def note_on(run: Run, left_out: int) -> str:
@@ -110,11 +107,6 @@ def note_on(run: Run, left_out: int) -> str:
         f"{rows} of items that the run does not know can't be used: none of their values of "
         f"{names} occurred in the training"
     )
-
-
-def with_items(run: Run, rows: "pl.DataFrame") -> Run:
-    """The run with the items of these rows that it does not know (`find_new_items`)."""
-    return find_new_items(run, rows).added_to(run)
 
 
 def extended_model(run: Run, vectors: Floats) -> "Model":

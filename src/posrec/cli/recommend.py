@@ -102,8 +102,7 @@ def answer_rules(options: dict[str, Any]) -> "AnswerRules":
     """The options of `Recommender.recommend`, from those of the command."""
     fields = options["fields"]
     rules: Any = {name: options[name] for name in AS_GIVEN}
-    return {
-        **rules,
+    rules |= {
         "filter": parse_filters(options["filter"] or []),
         "boost": parse_boosts(options["boost"] or []),
         "diversify": parse_diversify(options["diversify"]),
@@ -111,6 +110,7 @@ def answer_rules(options: dict[str, Any]) -> "AnswerRules":
         "allow": listed_ids(options["allow"], options["run"], options["items"]),
         "deny": listed_ids(options["deny"], options["run"], options["items"]),
     }
+    return rules  # type: ignore[no-any-return]
 
 
 def recommend(

@@ -19,8 +19,9 @@ MOST_FUNCTION_LINES = 60
 MOST_PARAMETERS = 8
 MOST_PACKED_ASSIGNMENTS = 59
 AVERAGE_LINE = 44.0
-# Raised by 32 and 30 kB for the limits on bytes and waiting that an attack on the server asked for.
-MOST_BYTES = {"src": 1_232_000, "tests": 1_030_000}
+# Raised for what was added since: limits on bytes and waiting in the server (32 and 30 kB), positions
+# (9 and 4), new items with their evaluation and nights (75 and 90), logs and neighbours (40 and 40).
+MOST_BYTES = {"src": 1_366_000, "tests": 1_165_000}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

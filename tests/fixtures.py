@@ -80,7 +80,9 @@ def with_attributes(run: Run, *names: str) -> Run:
     kinds = dict.fromkeys(names, "category")
     reader = AttributeReader.learn(kinds, run.vocabulary.columns)
     nothing = np.zeros((reader.number, run.config.get("d", 1)), np.float32)
-    return replace(run, attributes=Attributes(reader, nothing, nothing[:0]))
+    attributes = Attributes(reader, nothing, nothing[:0])
+    config = {**run.config, "attributes": ",".join(names), "cosine": True}
+    return replace(run, attributes=attributes, config=config)
 
 
 class ScoresOfModel(TorchEncoder):

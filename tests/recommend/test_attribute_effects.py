@@ -82,6 +82,10 @@ def test_an_item_without_clicks_is_what_its_attributes_say(priced: Path) -> None
     assert list(trained) == ["same category", "similar price", ITSELF]
     assert effects(rec.explain(["i4"], "i0")) == pytest.approx(trained, abs=1e-4)
     assert list(effects(rec.explain(["i1"], "i0"))) == ["category", "price", ITSELF]
+    later = pl.DataFrame({"id": ["m1", "m0"], "category": "mats", "price": 1.0})
+    twice = rec.with_items(later, SilentProgress())
+    assert effects(twice.explain(["i4"], "i0")) == pytest.approx(trained, abs=1e-4)
+    assert effects(twice.explain(["i0"], "m0")) == pytest.approx(why, abs=1e-4)
 
 
 def test_the_command_shows_them_and_other_runs_have_none(

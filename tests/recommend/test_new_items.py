@@ -1,6 +1,8 @@
 """Items that the training did not see, by their attributes: in Python, files and commands."""
 
 import json
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import torch
 from hypothesis import given, strategies as st
 
 from posrec.data.attribute_reader import AttributeReader
+from posrec.io import ATTRIBUTES, write_checksums
 from posrec.progress import SilentProgress
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, build
 from posrec.recommend.recommender import Recommender, open_recommender
 from posrec.runs.attributes import Attributes
+from posrec.runs.folder import EXPORT, FILES
 from posrec.runs.new_items import find_new_items
 from posrec.runs.run import load_run
 from tests.helpers import RecordingProgress, command, refused, write_lines
@@ -86,8 +90,8 @@ def test_a_new_item_is_clicked_recommended_explained_and_filtered(
 
 
 def test_the_scores_are_those_of_the_extended_model(described_run: Path) -> None:
-    opened = load_run(described_run)
-    run = find_new_items(opened, ROWS).added_to(opened)
+    run = load_run(described_run)
+    run = find_new_items(run, ROWS).added_to(run)
     with torch.inference_mode():
         searched = run.model.item_vectors()
     recommender = open_recommender(described_run).with_items(ROWS, SilentProgress())
@@ -121,10 +125,27 @@ def test_the_same_items_with_other_prices_keep_the_search(
     assert second.ranker is first.ranker
     assert second.catalogue.attributes["price"].values[-2:] == [6.0, 8.5]
     assert first.catalogue.attributes["price"].values[-2:] == [5.0, 7.5]
+    # A column that the file no longer has is gone.
+    cheaper = first.with_found(run, find_new_items(run, ROWS.drop("price")))
+    assert cheaper.ranker is first.ranker
+    assert list(cheaper.catalogue.attributes.columns) == ["category"]
     # m0 is sold.
     third = second.with_found(run, find_new_items(run, dearer[1:]))
     assert third.vocabulary.ids[16:] == ["m1"]
     assert third.recommend(["m0"]).unknown == ("m0",)
+
+
+def test_tables_are_added_one_after_the_other(known: Recommender) -> None:
+    prices = pl.DataFrame({"id": ["i1", "i2"], "price": [3.0, 4.0]})
+    mats = pl.DataFrame({"id": ["m3", "m0"], "category": ["mats", "mats"]})
+    rec = known.with_items(prices, SilentProgress())
+    rec = rec.with_items(ROWS.drop("price"), SilentProgress())
+    rec = rec.with_items(mats.to_pandas(), SilentProgress())
+    assert rec.vocabulary.ids[16:] == ["m0", "m1", "m3"]
+    assert [item.item for item in rec.recommend([], filter={"price": 3})] == ["i1"]
+    # m0 keeps the vector of a tent.
+    assert rec.similar_items("m0", k=1)[0].item == "n0"
+    assert rec.similar_items("m3", k=1, deny=["m1"])[0].item == "n1"
 
 
 def test_commands_read_the_file(described_run: Path, tmp_path: Path) -> None:
@@ -155,6 +176,63 @@ def test_a_saved_run_keeps_the_attributes(described_run: Path, tmp_path: Path) -
     np.testing.assert_array_equal(kept.of_values, expected.of_values)
     path.write_bytes(before[:-1])
     assert "attributes.safetensors" in refused("evaluate", tmp_path / "copy", "x")
+
+
+def test_attributes_of_another_run_are_refused(
+    described_run: Path, trained_plus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained_plus, folder)
+    shutil.copy(described_run / ATTRIBUTES, folder)
+    write_checksums(folder, [*FILES, *EXPORT])
+    assert "whose model has no attributes" in refused("recommend", folder, "i1")
+
+
+COLUMNS: dict[str, dict[str, Any]] = {
+    "category": {"name": "category", "kind": "category", "values": ["mats", "tents"]},
+    "price": {"name": "price", "kind": "number", "values": [0, 1], "bounds": [3, 5.5]},
+    "text": {"name": "text", "kind": "vector", "width": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("category", {}),
+        ("category", {"kind": "colour"}),
+        ("category", {"kind": ["category"]}),
+        ("category", {"name": 5}),
+        ("category", {"name": "price"}),
+        ("category", {"values": ["mats", "mats"]}),
+        ("category", {"values": [["mats"], ["tents"]]}),
+        ("category", {"values": "ab"}),
+        ("category", {"width": 2}),
+        ("category", {"more": 1}),
+        ("price", {"bounds": None}),
+        ("price", {"bounds": [5.5, 3]}),
+        ("price", {"bounds": [[3, 5.5]]}),
+        ("price", {"bounds": {"3": "5.5"}}),
+        ("text", {"width": "3"}),
+        ("text", {"width": -3}),
+        ("text", {"values": ["mats", "tents"]}),
+    ],
+)
+def test_damaged_columns_are_refused(name: str, change: dict[str, Any]) -> None:
+    of_values = np.ones((4, 5), np.float32)
+    arrays = {"of_values": of_values, "map": of_values[:3]}
+    columns = COLUMNS | {name: COLUMNS[name] | change}
+    expected = pytest.raises((TypeError, ValueError)) if change else nullcontext()
+    with expected:
+        Attributes.of(arrays, {"columns": columns.values()}, 5)
+
+
+@pytest.mark.parametrize(
+    "of_values",
+    [np.full((2, 5), 3e38, np.float32), np.ones((2, 5)), np.ones((2, 4), np.float32)],
+)
+def test_damaged_vectors_are_refused(of_values: Any) -> None:
+    with pytest.raises(ValueError, match=r"too large|do not fit"):
+        Attributes.of({"of_values": of_values}, {"columns": [COLUMNS["category"]]}, 5)
 
 
 def test_faiss_finds_added_items() -> None:

@@ -315,19 +315,13 @@ def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) 
         assert sorted(items_of(answer)) == sorted(small.vocabulary.ids)
         scores = [item.score for item in answer]
         assert scores == sorted(scores, reverse=True)
-        candidates = sorted(small.vocabulary.ids)
-        # Few are scored one by one, others searched.
-        for ranked in (
-            rec.rank(session, candidates),
-            rec.rank(session, candidates[:4]),
-        ):
-            expected = [item for item in answer if item.item in items_of(ranked)]
-            assert [item.score for item in ranked] == pytest.approx(
-                [item.score for item in expected], abs=1e-5
-            )
-            by_item = {item.item: item.score for item in expected}
-            for item in ranked:
-                assert item.score == pytest.approx(by_item[item.item], abs=1e-5)
+        for number in (30, 4):  # few are scored one by one, others searched
+            candidates = sorted(small.vocabulary.ids)[:number]
+            ranked = dict(scored(rec.rank(session, candidates)))
+            of_candidates = [item for item in scored(answer) if item[0] in candidates]
+            assert ranked == pytest.approx(dict(of_candidates), abs=1e-5)
+            in_order = [score for _, score in of_candidates]
+            assert list(ranked.values()) == pytest.approx(in_order, abs=1e-5)
         why = rec.explain(session, answer[0].item)
         assert why.score == pytest.approx(scores[0], abs=1e-5)
         assert 1 <= len(why.clicks) <= model.config.max_length

@@ -41,13 +41,14 @@ def test_frames_have_the_fields_that_were_asked_for(shop: Recommender) -> None:
         "price": [9.5, None, 3.0, 1.0, 2.0, 7.0],
         "rank": list("uvwxyz"),
     }
-    shop.catalogue = shop.catalogue.with_columns(prices)
+    columns = {**shop.vocabulary.columns, **prices}
+    shop.catalogue = shop.catalogue.with_columns(columns)
     answers = shop.recommend([["a", "b"], ["x"], ["a"]], k=2, fields=["price", "rank"])
     assert answers == [answers[0], answers[1], answers[2]]
     assert isinstance(answers, list)
     frame = answers.to_frame()
-    columns = ["session", "rank", "item", "score", "title", "price", "item_rank"]
-    assert frame.columns == columns
+    names = ["session", "rank", "item", "score", "title", "price", "item_rank"]
+    assert frame.columns == names
     assert frame.rows()[0] == (0, 1, "c", 11.0, "Clogs", 3.0, "w")
     assert frame.rows()[2:4] == [
         (1, 1, "b", 9.0, None, None, "v"),
@@ -56,7 +57,7 @@ def test_frames_have_the_fields_that_were_asked_for(shop: Recommender) -> None:
     assert frame["session"].to_list() == [0, 0, 1, 1, 2, 2]
     one = answers[2].to_frame()
     assert one.rows() == [row[1:] for row in frame.rows()[4:]]
-    assert one.columns == columns[1:]
+    assert one.columns == names[1:]
 
 
 def test_a_frame_of_sessions_without_items_has_its_columns(shop: Recommender) -> None:

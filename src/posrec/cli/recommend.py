@@ -94,26 +94,23 @@ Fields = Annotated[
 CONDITION = re.compile(
     r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL
 )
+AS_GIVEN = ("exclude", "exclude_seen", "pin", "explore", "explore_days", "now")
 BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
 
 
 def answer_rules(options: dict[str, Any]) -> "AnswerRules":
     """The options of `Recommender.recommend`, from those of the command."""
     fields = options["fields"]
-    return {
-        "exclude": options["exclude"],
-        "exclude_seen": options["exclude_seen"],
+    rules: Any = {name: options[name] for name in AS_GIVEN}
+    rules |= {
         "filter": parse_filters(options["filter"] or []),
-        "pin": options["pin"],
         "boost": parse_boosts(options["boost"] or []),
         "diversify": parse_diversify(options["diversify"]),
-        "explore": options["explore"],
-        "explore_days": options["explore_days"],
-        "now": options["now"],
         "fields": None if fields is None else fields.split(","),
         "allow": listed_ids(options["allow"], options["run"], options["items"]),
         "deny": listed_ids(options["deny"], options["run"], options["items"]),
     }
+    return rules  # type: ignore[no-any-return]
 
 
 def recommend(

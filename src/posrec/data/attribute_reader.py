@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from posrec.errors import InputError
 
+KINDS = ("category", "number", "words", "vector")  # see item_attributes.py
 RANGES = 10  # of a number
 MAX_WORDS = 50_000  # of a column; the most frequent ones
 
@@ -37,7 +38,7 @@ class ColumnReader:
     """One column: the values that are known of it, in order."""
 
     name: str
-    kind: str  # see item_attributes.py
+    kind: str
     values: Sequence[str | int] = ()  # texts, or numbers of ranges
     bounds: Sequence[float] = ()  # of the ranges
     width: int = 0  # of the vectors
@@ -51,6 +52,27 @@ class ColumnReader:
         counts = Counter(value for bag in bags for value in set(bag))
         shared = [value for value, count in counts.most_common(MAX_WORDS) if count > 1]
         return cls(name, kind, shared, bounds)
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """Raises an error if `read` could not use it."""
+        column = cls(**content)
+        is_vector = column.kind == "vector"
+        bounds = np.array(column.bounds, np.float64)
+        is_sound = (
+            isinstance(column.name, str)
+            and column.kind in KINDS
+            and isinstance(column.values, list | tuple)
+            and len(set(column.values)) == len(column.values)
+            and not (is_vector and column.values)
+            and bounds.ndim == 1
+            and bool((np.diff(bounds) > 0).all())
+            and type(column.width) is int
+            and (column.width >= 0 if is_vector else column.width == 0)
+        )
+        if not is_sound:
+            raise ValueError(f"its column {str(column.name)[:100]!r} is damaged")
+        return column
 
     def bags(self, column: Sequence[Any]) -> list[list[Any]]:
         """The values of each item, known or not."""
@@ -109,7 +131,10 @@ class AttributeReader:
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
-        return cls([ColumnReader(**column) for column in content])
+        columns = [ColumnReader.from_json(column) for column in content]
+        if len({column.name for column in columns}) != len(columns):
+            raise ValueError("it has a column twice")
+        return cls(columns)
 
     def as_json(self) -> list[dict[str, Any]]:
         return [asdict(column) for column in self.columns]

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from posrec.data.attribute_reader import AttributeReader
+from posrec.data.attribute_reader import KINDS, AttributeReader
 from posrec.data.item_times import CREATED, EXPIRES
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.nn.items.attribute_vectors import AttributeTable
 from posrec.progress import SilentProgress
 
-KINDS = ("category", "number", "words", "vector")
 AUTO = "auto"
 Report = Callable[[str], None]
 SILENT = SilentProgress().message

@@ -63,8 +63,12 @@ class WarmStart(Start):
 
     @cached_property
     def continuation(self) -> Continuation:
-        assert self.run.continuation is not None  # every run of a trained model has one
         path = self.run.path / CONTINUATION
+        if self.run.continuation is None:
+            raise InputError(
+                f"{self.run.path} has no {CONTINUATION}, because it was saved from a run that was "
+                "opened to recommend; start from the run that was trained"
+            )
         return Continuation.of_file(path, *self.run.continuation)
 
     @cached_property

@@ -15,76 +15,7 @@ from posrec.encodings.schemes import look_up
 from posrec.nn.packing import Packing, constants
 
 
-class Clicks:
-    """What both layouts have."""
-
-    items: Tensor  # of every click, 0 for unknown items
-    times: Tensor  # of every click: clicks on its item so far, with this one
-    first_time: Tensor  # of every click: the position of the first click on its item
-    length: Tensor  # [Q, 1] of the session up to a click that is asked for
-    is_return: Tensor  # [Q, 1] whether its item was clicked before
-    distance: Tensor  # [W] or [Q, W] how far before the asked click each seen click is
-    latest: Tensor  # [Q, W] the items that are seen, each where it was clicked last; elsewhere 0
-    slot: Tensor  # [L] 0, 1, ...
-    query_slot: Tensor  # [1 or B, R] where each query of a session asks
-    query_item: Tensor  # [R] the slot whose item it has
-
-    @property
-    def longest(self) -> int:
-        """L"""
-        raise NotImplementedError
-
-    def before(self, x: Tensor) -> Tensor:
-        """The values of the click before every click; 0 before the first."""
-        raise NotImplementedError
-
-    def by_position(self, table: Tensor) -> Tensor:
-        """The row of a table [P, d] for the position of every click."""
-        raise NotImplementedError
-
-    def of_first(self, x: Tensor, table: Tensor) -> Tensor:
-        """The values of the session's first click, plus the row of a table [P, d] for the position
-        of the asked click: the second query at each click that is asked for."""
-        raise NotImplementedError
-
-    def joined(self, own: Tensor, first: Tensor) -> Tensor:
-        """The queries of every click and the second ones, [..., d] together."""
-        raise NotImplementedError
-
-    def parted(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """What `joined` has joined."""
-        raise NotImplementedError
-
-    def asked(self, *values: Tensor) -> Sequence[Tensor]:
-        """Each of every click, [..., d] -> [Q, d], of the clicks that are asked for."""
-        raise NotImplementedError
-
-    def of_asked(self, x: Tensor) -> Tensor:
-        """Of a second query, as `of_first` gives it -> [Q, d]."""
-        raise NotImplementedError
-
-    def seen(self, x: Tensor) -> Tensor:
-        """Of every click -> [Q, W, ...], of the clicks that each asked click sees."""
-        raise NotImplementedError
-
-    def same_in_slots(self) -> Tensor:
-        """[B, L, L] 1 where two clicks of a session are on the same item."""
-        raise NotImplementedError
-
-    def to_slots(self, x: Tensor) -> Tensor:
-        """Of every click -> [B, L, ...]."""
-        raise NotImplementedError
-
-    def queries_to_slots(self, x: Tensor) -> Tensor:
-        """As of `joined` -> [B, R, d], R queries of a session."""
-        raise NotImplementedError
-
-    def queries_to_rows(self, slots: Tensor) -> Tensor:
-        """[B, R, d] -> as of `joined`."""
-        raise NotImplementedError
-
-
-class PackedClicks(Clicks):
+class PackedClicks:
     """Clicks are rows of a packing, one session after the other, so the click at distance k before
     row t is row t - k."""
 
@@ -93,7 +24,7 @@ class PackedClicks(Clicks):
         rows = packing.slot_of_row.shape[0]
         width = packing.longest
         self.packing = packing
-        self.items = items
+        self.items = items  # of every click, 0 for unknown items
         position = packing.slot_of_row % width
         if packing.used is not None:
             # A row without a slot sees itself alone.
@@ -101,17 +32,21 @@ class PackedClicks(Clicks):
         self.row = torch.arange(rows, device=items.device)
         self.row_position = position
         self.first_row = self.row - position
-        self.length = position[:, None] + 1
-        self.slot = torch.arange(width, device=items.device)
+        self.length = position[:, None] + 1  # [Q, 1] up to a click that is asked for
+        self.slot = torch.arange(width, device=items.device)  # [L]
+        # [1 or B, R] where each query of a session asks, and [R] the slot whose item it has
         self.query_slot = self.slot.repeat_interleave(2)[None]
         self.query_item = torch.stack([self.slot, torch.zeros_like(self.slot)], 1)
         self.query_item = self.query_item.flatten()
+        # [W] or [Q, W] how far before the asked click each seen click is
         self.distance = self.slot
         before = self.row[:, None] - self.distance
         # Not clamp, of which torch's compiler makes an index that it can't use.
         self.seen_rows = torch.where(before >= 0, before, 0)  # [T, W]
         is_seen = self.distance < self.length
         same = (items[self.seen_rows] == items[:, None]) & is_seen
+        # Of every click: clicks on its item so far, with this one; whether there were some before,
+        # [Q, 1]; and the position of the first.
         self.times = same.sum(1)
         self.is_return = self.times[:, None] > 1
         self.first_time = position - torch.where(same, self.distance, 0).amax(1)
@@ -122,55 +57,70 @@ class PackedClicks(Clicks):
         none = torch.full((rows + 1,), width, dtype=torch.long, device=items.device)
         next_time = none.scatter(0, earlier, back)[:-1]  # [T] its distance
         is_latest = is_seen & (next_time[self.seen_rows] > self.distance)
+        # [Q, W] the items that are seen, each where it was clicked last; elsewhere 0
         self.latest = torch.where(is_latest, items[self.seen_rows], 0)
 
     @property
     def longest(self) -> int:
+        """L"""
         return self.packing.longest
 
     def before(self, x: Tensor) -> Tensor:
+        """The values of the click before every click; 0 before the first."""
         return torch.where(self.length > 1, x.roll(1, 0), 0)
 
     def by_position(self, table: Tensor) -> Tensor:
+        """The row of a table [P, d] for the position of every click."""
         return look_up(table, self.row_position)
 
     def of_first(self, x: Tensor, table: Tensor) -> Tensor:
+        """The values of the session's first click, plus the row of a table [P, d] for the position
+        of the asked click: the second query at each click that is asked for."""
         return x[self.first_row] + self.by_position(table)
 
     def joined(self, own: Tensor, first: Tensor) -> Tensor:
+        """The queries of every click and the second ones, [..., d] together."""
         return torch.stack([own, first], 1)
 
     def parted(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """What `joined` has joined."""
         own, first = queries.unbind(1)
         return own, first
 
     def asked(self, *values: Tensor) -> Sequence[Tensor]:
+        """Each of every click, [..., d] -> [Q, d], of the clicks that are asked for."""
         return values
 
     def of_asked(self, x: Tensor) -> Tensor:
+        """Of a second query, as `of_first` gives it -> [Q, d]."""
         return x
 
     def seen(self, x: Tensor) -> Tensor:
+        """Of every click -> [Q, W, ...], of the clicks that each asked click sees."""
         if x.dim() == 2 and x.is_floating_point():
             # The gradient of an embedding is quick on a CPU, and summed in order.
             return functional.embedding(self.seen_rows, x)
         return x[self.seen_rows]
 
     def same_in_slots(self) -> Tensor:
+        """[B, L, L] 1 where two clicks of a session are on the same item."""
         items = self.to_slots(self.items)
         return (items[:, :, None] == items[:, None]).float()
 
     def to_slots(self, x: Tensor) -> Tensor:
+        """Of every click -> [B, L, ...]."""
         return self.packing.to_slots(x)
 
     def queries_to_slots(self, x: Tensor) -> Tensor:
+        """As of `joined` -> [B, R, d], R queries of a session."""
         return self.packing.to_slots(x).flatten(1, 2)
 
     def queries_to_rows(self, slots: Tensor) -> Tensor:
+        """[B, R, d] -> as of `joined`."""
         return self.packing.to_rows(slots.unflatten(1, (-1, 2)))  # type: ignore[no-untyped-call]
 
 
-class PaddedClicks(Clicks):
+class PaddedClicks:
     """Sessions [B, L]. An exported network takes most of its time for the number of operations, so
     these are few."""
 
@@ -236,3 +186,6 @@ class PaddedClicks(Clicks):
 
     def queries_to_rows(self, slots: Tensor) -> Tensor:
         return slots
+
+
+Clicks = PackedClicks | PaddedClicks

@@ -152,8 +152,7 @@ class Catalogue:
         return Catalogue(self.vocabulary, self.items, self.attributes, rules)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
-        """These columns replace those of the same names in the vocabulary."""
-        columns = {**self.vocabulary.columns, **columns}
+        """With these columns, whatever it had before."""
         attributes = FilterColumns(columns, self.items, before=self.attributes)
         return Catalogue(self.vocabulary, self.items, attributes, self.rules)
 

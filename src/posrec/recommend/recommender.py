@@ -91,7 +91,7 @@ class Recommender:
         self.device_name = device
         self.vocabulary = run.vocabulary
         self.added: NewItems | None = None  # the latest items of `vocabulary`
-        self.trained = run  # the run without them
+        self.before: tuple[Run, ...] = ()  # the runs without them
         # The model knows items 1..items; the vocabulary may hold more.
         self.items: int = run.config["items"]
         self.catalogue = Catalogue(run.vocabulary, self.items)
@@ -194,13 +194,18 @@ class Recommender:
         found = find_new_items(self.run, rows)
         if found.note:
             progress.message(found.note)
-        return self.with_found(self.run, found)
+        extended = self.with_found(self.run, found)
+        extended.before = (*self.before, self.run)
+        return extended
 
     def with_found(self, run: Run, found: "NewItems") -> "Recommender":
         """As `with_items`, for items that were found for `run`. This recommender is one of the run
         or of the run with other items, which are left out."""
         if found.has_items_of(self.added):
             changed = copy(self)
+            changed.run = found.added_to(run)
+            changed.before = (run,)
+            changed.vocabulary = found.vocabulary
             changed.catalogue = self.catalogue.with_columns(found.vocabulary.columns)
             return changed
         known: int = run.config["items"]
@@ -227,7 +232,7 @@ class Recommender:
             ranker.cores,
         )
         extended.added = found
-        extended.trained = run
+        extended.before = (run,)
         return extended
 
     def id_and_title(self, number: int) -> tuple[str, str | None]:
@@ -241,9 +246,9 @@ class Recommender:
 
     def trained_values(self, number: int) -> dict[str, Any]:
         """The columns of an item as they were when it got its vector."""
-        is_trained = number <= self.trained.config["items"]
-        run = self.trained if is_trained else self.run
-        columns = run.vocabulary.columns.items()
+        runs = (*self.before, self.run)
+        first = next(run for run in runs if number <= run.config["items"])
+        columns = first.vocabulary.columns.items()
         return {name: values[number - 1] for name, values in columns}
 
     @cached_property

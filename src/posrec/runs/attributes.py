@@ -18,6 +18,7 @@ from posrec.errors import InputError
 from posrec.io.files import parse_arrays
 
 AT_ONCE = 10_000  # items, whose attributes are in memory together
+LARGEST = 1e9  # of the numbers, so that their products are finite
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class Attributes:
     @classmethod
     def parse(cls, content: bytes, path: Path, d: Any) -> Self:
         """The content of the file `path`, for vectors of d numbers."""
+        parts = parse_arrays(content, path)
         try:
-            return cls.of(*parse_arrays(content, path), d)
+            return cls.of(*parts, d)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} can't be read ({error}); copy or train the run again"
@@ -53,10 +55,12 @@ class Attributes:
         map = arrays.get("map", np.zeros((0, of_values.shape[1]), np.float32))
         if not isinstance(d, int):
             raise ValueError(f"the run's d is {d!r}")
-        if of_values.shape != (reader.number, d) or map.shape != (reader.width, d):
+        is_float = of_values.dtype == map.dtype == np.float32
+        shapes = (of_values.shape, map.shape)
+        if not is_float or shapes != ((reader.number, d), (reader.width, d)):
             raise ValueError("its tensors do not fit its columns")
-        if not (np.isfinite(of_values).all() and np.isfinite(map).all()):
-            raise ValueError("it holds numbers that are not finite")
+        if not all((np.abs(numbers) < LARGEST).all() for numbers in (of_values, map)):
+            raise ValueError("it holds numbers that are not finite, or too large")
         return cls(reader, of_values, map)
 
     def vectors(

@@ -197,6 +197,11 @@ def read_attributes(reader: FolderReader, config: dict[str, Any]) -> Attributes 
     if not reader.has(ATTRIBUTES):
         return None
     path = reader.folder / ATTRIBUTES
+    if not config.get("attributes") or "cosine" not in config:
+        raise InputError(
+            f"{path} does not belong to the run, whose model has no attributes; remove the file, "
+            "or copy the run again"
+        )
     return Attributes.parse(reader.read(ATTRIBUTES), path, config.get("d"))
 
 

@@ -79,9 +79,9 @@ def find_new_items(run: Run, rows: "pl.DataFrame") -> NewItems:
     vectors = np.zeros((len(ids), 0), np.float32)
     is_described = np.zeros(len(ids), np.bool_)
     if run.attributes is not None:
-        names = {column.name for column in run.attributes.reader.columns}
-        read = new.select("id", *names.intersection(new.columns))
-        columns_of_new = columns_for(ids, read)
+        names = {"id", *(column.name for column in run.attributes.reader.columns)}
+        about_new = new.select(name for name in new.columns if name in names)
+        columns_of_new = columns_for(ids, about_new)
         vectors, is_described = run.attributes.vectors(columns_of_new, len(ids))
     used = [id for id, is_used in zip(ids, is_described, strict=True) if is_used]
     all_ids = [*known, *used]

@@ -154,10 +154,13 @@ class ShopFiles:
             loaded, about = loaded.with_items(self.items.content)
             is_fine = about["known"] and not about["left_out"]
             level = logging.INFO if is_fine else logging.WARNING
-            log_event("items read", level, file=str(self.items.path), **about)
+            run = str(loaded.run.path)
+            log_event("items read", level, file=str(self.items.path), run=run, **about)
         catalogue = loaded.recommender.catalogue
         self.items.catalogue = catalogue
-        catalogue.attributes.prepare()  # before a request needs it
+        # Built before a request needs it.
+        catalogue.attributes.prepare()
+        catalogue.number("")
         return self.with_rules(loaded)
 
 

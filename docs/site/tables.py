@@ -282,6 +282,24 @@ def which_model() -> Table:
     return rows
 
 
+def marketplace() -> Table:
+    """What models find of the next day's clicks."""
+    groups = ("known", "rare", "new", "all")
+    models = result("marketplace")["models"]
+    samples = next(iter(models.values()))["by_novelty"]
+    head = [f"{group} ({samples[group]['samples']:,})" for group in groups]
+    rows = [["R@20 / M@20 of the next day", *head]]
+    for name, figures in models.items():
+        cells = []
+        for group in groups:
+            found = figures["by_novelty"][group]
+            cells.append(
+                f"{100 * found['recall@20']:.1f} / {100 * found['mrr@20']:.1f}"
+            )
+        rows.append([name, *cells])
+    return rows
+
+
 def paper_protocol() -> Table:
     rows = [["", "R@5", "R@10", "M@5", "M@10"]]
     for dataset, title in DATASETS.items():
@@ -673,6 +691,7 @@ TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
         "serving": serving,
         "searches": searches,
     },
+    "docs/new_items.md": {"marketplace": marketplace},
     "docs/peers.md": {
         "equal settings": peer_tables.equal_settings,
         "diginetica": partial(peer_tables.everything, "diginetica"),

@@ -325,7 +325,8 @@ def test_the_options_of_the_command_are_those_of_the_recommender(
 def test_what_is_left_out_and_what_is_new(run: Path, tmp_path: Path) -> None:
     options = shlex.split(
         "--exclude current --filter 'price>1' --filter price!=7,9 --filter 'price<29' -k 5 "
-        "--filter sale=True --filter brand!=b1 --diversify brand:3 --explore 0.4"
+        "--filter sale=True --filter brand!=b1 --diversify brand:3 --explore 0.4 "
+        "--now 2026-11-20"  # new items take turns
     )
     asked = ("recommend", run, "i5", "i6", *options)
     shown = json.loads(command(*asked, "--fields", "sale", "--json").out)["items"]

@@ -4,6 +4,7 @@ meanwhile."""
 import json
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -175,6 +176,13 @@ def test_a_batch_is_not_computed_further_once_its_client_has_left(
             reset(client)
         return int(until(lambda: statuses(server, BATCH, since=logged))[0])
 
+    def is_quiet() -> bool:
+        """What clients of other tests left behind has been logged."""
+        lines = len(server.log)
+        time.sleep(1)
+        return len(server.log) == lines
+
+    until(is_quiet)
     before = computed()
     tried: list[int] = []
     # The first ones may leave before their body was received.

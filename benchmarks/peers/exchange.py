@@ -35,6 +35,7 @@ class Job:
         os.chdir(self.folder)  # peers write logs and checkpoints into it
         self.model = job["model"]
         self.settings = job["settings"]
+        self.seed = job.get("seed", 0)
         self.epochs = job["epochs"]
         self.device = job["device"]
         self.threads = job["threads"]

@@ -32,8 +32,8 @@ from posrec.recommend.rank.encoder import drawn_sessions
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
-from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
+from posrec.training.optimizers import make_optimizer
 from posrec.training.settings import Settings
 
 CPU = torch.device("cpu")

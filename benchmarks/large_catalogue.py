@@ -20,8 +20,8 @@ from posrec.data.dataset import SessionDataset
 from posrec.io import read_json, write_json
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
-from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, matmul_precision
+from posrec.training.optimizers import make_optimizer
 from posrec.training.settings import Settings
 
 LENGTH = 5  # clicks of a session

@@ -20,7 +20,7 @@ from posrec.nn.items.item_table import ItemTable
 from posrec.runs.folder import Run
 from posrec.runs.run import load_run
 from posrec.testing import write_dataset
-from posrec.training.adam import make_optimizer
+from posrec.training.optimizers import Adam, make_optimizer
 from posrec.training.settings import Settings
 from posrec.training.start import STEPS_BEFORE, Continuation, set_moments
 from tests.helpers import RecordingProgress, fitted, raw
@@ -50,7 +50,7 @@ def test_second_moments_are_saved_as_means_of_rows() -> None:
         "scale": torch.ones(()),
     }
     model: Any = nn.ParameterDict(weights)
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = Adam(model.parameters())
     squares = {"table": [[1.0, 2, 3], [0, 0, 6]], "bias": [4.0, 5], "scale": 6.0}
     for name, values in squares.items():
         optimizer.state[model[name]]["exp_avg_sq"] = torch.tensor(values)
@@ -58,7 +58,7 @@ def test_second_moments_are_saved_as_means_of_rows() -> None:
     moments = {name: rows.tolist() for name, rows in saved.moments.items()}
     assert moments == {"table": [2, 2], "bias": [4, 5], "scale": 6}
     assert saved.trained_until == 7
-    other = torch.optim.Adam(model.parameters())
+    other = Adam(model.parameters())
     set_moments(model, other, saved.moments)
     expected = {"table": [[2, 2, 2], [2, 2, 2]], "bias": [4, 5], "scale": 6}
     for name, values in expected.items():

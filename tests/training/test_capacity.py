@@ -4,8 +4,8 @@ import torch
 
 from posrec.data.dataset import SessionDataset
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
+from posrec.training.optimizers import make_optimizer
 from posrec.training.settings import Settings
 
 

@@ -19,9 +19,9 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.testing import same
-from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, sample_weights
 from posrec.training.losses import losses_of
+from posrec.training.optimizers import make_optimizer
 from posrec.training.settings import Settings
 from posrec.training.softmax import softmax_loss
 

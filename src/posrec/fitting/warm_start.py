@@ -32,6 +32,7 @@ from posrec.nn.items.coclicks import co_clicks
 from posrec.nn.items.item_table import ItemTable, padded_rows
 from posrec.runs.folder import Run, read_config
 from posrec.runs.run import load_run
+from posrec.training.optimizers import Optimizer
 from posrec.training.settings import Settings
 from posrec.training.start import Continuation, Start, set_moments
 
@@ -148,9 +149,7 @@ class WarmStart(Start):
             weights["attributes.map"] = torch.from_numpy(kept.map).to(device)
         return weights
 
-    def set_moments(
-        self, model: SessionModel, optimizer: torch.optim.Optimizer
-    ) -> None:
+    def set_moments(self, model: SessionModel, optimizer: Optimizer) -> None:
         """New items, and all rows of a weight of another shape, have the mean of the run's rows."""
         tables = item_tables(model)
         moments = dict(self.continuation.moments)

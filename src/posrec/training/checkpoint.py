@@ -9,13 +9,13 @@ import torch
 from posrec.errors import InputError, first_line
 from posrec.io import STATE, load_tensors, save_tensors
 from posrec.models.base import SessionModel
-from posrec.training.adam import first_state
+from posrec.training.optimizers import Optimizer
 
 
 def save_state(
     run: Path,
     model: SessionModel,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     progress: dict[str, Any],
 ) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
@@ -27,9 +27,7 @@ def save_state(
 
 
 @torch.no_grad()
-def load_state(
-    run: Path, model: SessionModel, optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
+def load_state(run: Path, model: SessionModel, optimizer: Optimizer) -> dict[str, Any]:
     """Restore the model, the optimiser and the random generator; returns the progress that was
     saved."""
     tensors, progress = load_tensors(run / STATE)
@@ -37,8 +35,8 @@ def load_state(
         weights = {name: tensors[f"model.{name}"] for name in model.state_dict()}
         model.load_state_dict(weights)
         for name, parameter in model.named_parameters():
-            if f"optimizer.step.{name}" in tensors:
-                state = first_state(parameter)
+            if f"optimizer.{optimizer.squares}.{name}" in tensors:
+                state = optimizer.first_state(parameter)
                 for key, value in state.items():
                     value.copy_(tensors[f"optimizer.{key}.{name}"])
                 optimizer.state[parameter] = state

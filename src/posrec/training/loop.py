@@ -19,9 +19,9 @@ from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
 from posrec.io import ATTRIBUTES, STATE, WEIGHTS, save_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress
-from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.checkpoint import load_state, save_state
 from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
+from posrec.training.optimizers import make_optimizer, set_learning_rate
 from posrec.training.settings import SECOND_CYCLE, Settings
 from posrec.training.start import Continuation, Start
 from posrec.training.tracking import Tracker

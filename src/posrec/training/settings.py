@@ -34,7 +34,12 @@ class Settings:
         "many epochs more, with a second cycle of the learning rate; false if `epochs` is set",
     )
     batch_size: int = setting(100, "samples in a step", at_least=1)
-    learning_rate: float = setting(0.001, "of Adam", above=0)
+    optimizer: str = setting(
+        "adam",
+        "`adam`, or `adagrad` with learning rates of about 0.05, as GRU4Rec's authors use it",
+        choices=("adam", "adagrad"),
+    )
+    learning_rate: float = setting(0.001, "of the optimizer", above=0)
     schedule: str = setting(
         "steps",
         "`steps`: the learning rate is multiplied by `decay` after every `decay_every` epochs; "

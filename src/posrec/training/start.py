@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from posrec.data.dataset import SessionDataset
 from posrec.errors import InputError
 from posrec.io import CONTINUATION, save_tensors
 from posrec.models.base import SessionModel
-from posrec.training.adam import first_state
+from posrec.training.optimizers import Optimizer
 
 # As if Adam had taken this many steps: then it corrects its second moments by less than 1 %.
 STEPS_BEFORE = 5000
@@ -29,10 +28,8 @@ class Start(Protocol):
     def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
         """Set the weights of `model`, which has counted `samples`."""
 
-    def set_moments(
-        self, model: SessionModel, optimizer: torch.optim.Optimizer
-    ) -> None:
-        """Set Adam's second moments; the model is where it will be trained."""
+    def set_moments(self, model: SessionModel, optimizer: Optimizer) -> None:
+        """Set the optimizer's squares; the model is where it will be trained."""
 
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
         """[samples] whether no earlier training has used it; None if that is not known."""
@@ -50,11 +47,11 @@ class Continuation:
 
     @classmethod
     def of_training(
-        cls, model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int
+        cls, model: SessionModel, optimizer: Optimizer, trained_until: int
     ) -> "Continuation":
         moments = {}
         for name, parameter in model.named_parameters():
-            squares = optimizer.state.get(parameter, {}).get("exp_avg_sq")
+            squares = optimizer.state.get(parameter, {}).get(optimizer.squares)
             if squares is not None:
                 is_matrix = squares.dim() >= 2
                 moments[name] = squares.flatten(1).mean(1) if is_matrix else squares
@@ -78,7 +75,7 @@ class Continuation:
 
 
 def set_moments(
-    model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
+    model: SessionModel, optimizer: Optimizer, moments: Mapping[str, Tensor]
 ) -> None:
     """Begin Adam's state with these second moments; a weight without any begins with 0."""
     for name, parameter in model.named_parameters():
@@ -86,7 +83,6 @@ def set_moments(
             continue
         rows = moments[name].to(parameter)
         inner = [1] * (parameter.dim() - rows.dim())
-        state = first_state(parameter)
-        state["step"].fill_(STEPS_BEFORE)
-        state["exp_avg_sq"].copy_(rows.view([*rows.shape, *inner]))
+        state = optimizer.first_state(parameter, STEPS_BEFORE)
+        state[optimizer.squares].copy_(rows.view([*rows.shape, *inner]))
         optimizer.state[parameter] = state

@@ -1,172 +1,315 @@
-"""Settings of the baselines on the validation parts, and GRU4Rec beside its authors' code.
+"""GRU4Rec beside its authors' code, and settings of the baselines on the validation parts.
 
-    python benchmarks/baselines.py choices prepared/diginetica prepared/yoochoose1_64 --work work
+    python benchmarks/baselines.py authors prepared/diginetica prepared/yoochoose1_64 --code FOLDER
+    python benchmarks/baselines.py choices prepared/diginetica prepared/yoochoose1_64
 
-Every training reads the sessions before the validation part and ranks that part; with `--rank test`
-it ranks the test part. `gru4rec` trains the authors' code, in the folder that --gru4rec names, with
-the settings of two of its paramfiles, and posrec's model with the same. A row of
-results/baselines.json is written after each training, and a training with a row is not run again.
+FOLDER is a copy of github.com/hidasib/GRU4Rec_PyTorch_Official, whose paramfiles hold the settings;
+it needs pandas. All models read the sessions before the validation part, and rank that part or,
+with `--rank test`, the test part. A row of results/baselines.json is written after each training,
+and a training with a row is not run again.
 """
 
 import argparse
-import json
+import multiprocessing
 import runpy
-import threading
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from harness import parser_for, write_row
-from peers import dataset_name, outcome, write_sessions
-from posrec.data.dataset import PreparedDataset, load
+from posrec.data.dataset import PreparedDataset, SessionDataset, collate, load
+from posrec.evaluation.metrics import rank_metrics, ranks_of
+from posrec.fitting.fit import fit_run
 from posrec.io import read_json
+from posrec.progress import SilentProgress
 
 KEY = (
     "dataset",
     "ranked",
-    "peer",
     "model",
-    "setting",
+    "way",
     "settings",
-    "epochs_at_most",
+    "epochs",
+    "share",
     "seed",
 )
-PARTS = ("validation", "test")
+METRICS = ("recall@10", "mrr@10", "recall@20", "mrr@20")
+Settings = dict[str, Any]
 
 
-def combinations(**values: tuple[Any, ...]) -> list[dict[str, Any]]:
-    """Every combination of the values, as settings."""
-    return [
-        dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())
+def combinations(**values: tuple[Any, ...]) -> dict[str, Settings]:
+    """Every combination of the values, by a name."""
+    chosen = [
+        dict(zip(values, each, strict=True)) for each in product(*values.values())
     ]
+    return {", ".join(f"{key}={each[key]}" for key in each): each for each in chosen}
 
 
-# What a paper leaves open, or what its value does not work for.
-CHOICES: dict[str, list[dict[str, Any]]] = {
+# What the papers leave open, and values of theirs that were replaced.
+CHOICES: dict[str, dict[str, Settings]] = {
     "sasrec": combinations(scaled=(False, True), spread=(0.0, 0.02, 0.05)),
     "narm": combinations(spread=(0.0, 0.02, 0.05)),
+    "gru4rec": combinations(spread=(0.0, 0.05)),
     "posrec": combinations(feed_forward=(1, 2, 4)),
     "fgnn": combinations(layers=(1, 3), from_last=(True, False)),
     "stamp": combinations(dropout=(0.0, 0.1, 0.2, 0.3)),
 }
-# The authors' settings for a large Yoochoose and for Diginetica.
+# The authors' settings for a large part of Yoochoose and for Diginetica.
 PARAMFILES = {
     "cross-entropy": "yoochoose_xe_shared_best.py",
     "bpr-max": "diginetica_bprmax_shared_best.py",
+}
+# What could make a difference, one at a time: in the authors' code, and in posrec.
+THEIRS: dict[str, dict[str, Settings]] = {
+    "cross-entropy": {"no logq": {"logq": 0.0}, "no dropout": {"dropout_p_hidden": 0}},
+    "bpr-max": {
+        "no elu": {"elu_param": 0.0},
+        "no dropout": {"dropout_p_hidden": 0.0},
+        "no momentum": {"momentum": 0.0},
+    },
+}
+ADAM = {"optimizer": "adam", "learning_rate": 0.002}
+OURS: dict[str, dict[str, Settings]] = {
+    "cross-entropy": {
+        "sampled": {"loss": "sampled"},
+        "no dropout": {"dropout": 0.0},
+        "glorot": {"glorot": True},
+        "glorot, sampled": {"glorot": True, "loss": "sampled"},
+        "whole gradient": {"truncated": False},
+        "adam 0.002": ADAM,
+        "adam 0.002, decay": {**ADAM, "decay": 0.1},
+        "adam 0.001": {**ADAM, "learning_rate": 0.001},
+    },
+    "bpr-max": {
+        "no dropout": {"dropout": 0.0},
+        "glorot": {"glorot": True},
+        "whole gradient": {"truncated": False},
+        "adam 0.002": ADAM,
+        "adam 0.001": {**ADAM, "learning_rate": 0.001},
+        "full softmax": {"loss": "full"},
+    },
 }
 
 
 def main() -> None:
     parser = parser_for(__doc__, "results/baselines.json")
-    parser.add_argument("table", choices=("choices", "gru4rec"))
+    parser.add_argument("table", choices=("authors", "choices"))
     parser.add_argument("datasets", type=Path, nargs="+")
+    parser.add_argument("--code", type=Path, help="the folder of the authors' code")
+    parser.add_argument("--rank", choices=("validation", "test"), default="validation")
+    parser.add_argument("--models", nargs="+", help="by default all of the table")
+    parser.add_argument("--ways", nargs="+", help="by default all")
+    parser.add_argument("--epochs", type=int, default=5, help="of the table `authors`")
+    parser.add_argument("--width", type=int, help="in place of that of the paramfiles")
     parser.add_argument(
-        "--work", type=Path, required=True, help="the folder of unfinished work"
+        "--share", type=float, default=1.0, help="of the sessions: the latest ones"
     )
-    parser.add_argument("--models", nargs="+", choices=CHOICES, default=list(CHOICES))
-    parser.add_argument("--peers", nargs="+", default=["gru4rec", "posrec"])
-    parser.add_argument("--settings", nargs="+", help="of gru4rec; by default all")
-    parser.add_argument("--rank", choices=PARTS, default=PARTS[0])
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument(
-        "--epochs", type=int, default=100, help="the most epochs of a training"
-    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1, help="of a training")
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
-    parser.add_argument("--gru4rec", type=Path, help="the folder of its authors' code")
     options = parser.parse_args()
-    options.environment = "here"
-    if options.table == "gru4rec" and options.gru4rec is None:
-        parser.error("gru4rec needs --gru4rec FOLDER, a copy of its authors' code")
-    torch.set_num_threads(1)
-    datasets = dict(opened(options))
+    if options.table == "authors" and options.code is None:
+        parser.error("the table authors needs --code FOLDER")
+    torch.set_num_threads(options.threads)  # what the rows record
     rows = read_json(options.out) if options.out.exists() else []
-    done = [
-        json.dumps([row[name] for name in KEY]) for row in rows if "error" not in row
-    ]
-    missing = [
-        job
-        for job in requested_jobs(options, list(datasets))
-        if json.dumps([job[name] for name in KEY]) not in done
-    ]
-    writing = threading.Lock()
-
-    def run(numbered: tuple[int, dict[str, Any]]) -> None:
-        number, job = numbered
-        data, of_dataset = datasets[job["dataset"]]
-        row = outcome(job, data, of_dataset, of_dataset.work / f"job-{number}")
-        with writing:
-            write_row(options.out, row, KEY)
-
-    with ThreadPoolExecutor(options.jobs) as together:
-        list(together.map(run, enumerate(missing)))
+    done = [key_of(row) for row in rows if "error" not in row]
+    jobs = [job for job in requested_jobs(options) if key_of(job) not in done]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn) as pool:
+        for row in as_completed(pool.submit(outcome, job, options) for job in jobs):
+            write_row(options.out, row.result(), KEY)
 
 
-def opened(
-    options: argparse.Namespace,
-) -> Iterator[tuple[str, tuple[PreparedDataset, argparse.Namespace]]]:
-    """Each dataset by its name, whose test part is the part to rank, and the options for it."""
-    for path in options.datasets:
-        name = dataset_name(path)
-        data = load(path)
-        if options.rank == "validation":
-            data = replace(data, test=data.validation)
-        work = options.work / f"{name}-{options.rank}"
-        write_sessions(data, work)
-        own = {"dataset": path, "work": work}
-        yield name, (data, argparse.Namespace(**vars(options) | own))
+def key_of(row: dict[str, Any]) -> list[Any]:
+    return [row[name] for name in KEY]
 
 
-def requested_jobs(
-    options: argparse.Namespace, datasets: list[str]
-) -> Iterator[dict[str, Any]]:
+def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What identifies the row of each training, and its settings: first those of one seed."""
-    for seed, dataset in product(range(options.seeds), datasets):
-        job = {
-            "dataset": dataset,
-            "ranked": options.rank,
-            "device": options.device,
-            "epochs_at_most": options.epochs,
-            "seed": seed,
-        }
-        if options.table == "choices":
-            for model in options.models:
-                for choice in CHOICES[model]:
-                    settings = {"protocol": "paper", **choice}
-                    named = {"peer": "posrec", "model": model, "setting": "choice"}
-                    yield job | named | {"settings": settings}
-            continue
-        for loss, file in PARAMFILES.items():
-            if options.settings and loss not in options.settings:
+    make = choice_jobs if options.table == "choices" else author_jobs
+    for seed, folder in product(range(options.seeds), options.datasets):
+        for model, way, epochs, settings in make(options):
+            if options.models and model not in options.models:
                 continue
-            file_path = options.gru4rec / "paramfiles" / file
-            theirs = dict(runpy.run_path(str(file_path))["gru4rec_params"])
-            settings_of = {"gru4rec": theirs, "posrec": as_theirs(theirs)}
-            for peer in options.peers:
-                named = {"peer": peer, "model": "gru4rec", "setting": loss}
-                yield job | named | {"settings": settings_of[peer]}
+            if options.ways and way not in options.ways:
+                continue
+            chosen = (
+                folder.name,
+                options.rank,
+                model,
+                way,
+                settings,
+                epochs,
+                options.share,
+                seed,
+            )
+            yield dict(zip(KEY, chosen, strict=True)) | {"folder": str(folder)}
 
 
-def as_theirs(params: dict[str, Any]) -> dict[str, Any]:
+# model, way, epochs (None: the model's own), settings
+Ways = Iterator[tuple[str, str, int | None, Settings]]
+
+
+def choice_jobs(options: argparse.Namespace) -> Ways:
+    for model, ways in CHOICES.items():
+        for way, settings in ways.items():
+            yield model, way, None, settings
+
+
+def author_jobs(options: argparse.Namespace) -> Ways:
+    for loss, file in PARAMFILES.items():
+        path = options.code / "paramfiles" / file
+        params = dict(runpy.run_path(str(path))["gru4rec_params"])
+        if options.width is not None:
+            params["layers"] = [options.width]
+        both = {
+            "authors": (params, THEIRS[loss]),
+            "gru4rec": (as_theirs(params), OURS[loss]),
+        }
+        for model, (settings, changes) in both.items():
+            for change, changed in {"": {}, **changes}.items():
+                way = f"{loss}, {change}" if change else loss
+                yield model, way, options.epochs, settings | changed
+
+
+def as_theirs(params: Settings) -> Settings:
     """The settings of the authors' code in the names of posrec's."""
     (width,) = params["layers"]
+    loss: Settings = {"loss": "full"}
+    if params["loss"] == "bpr-max":
+        loss = {
+            "loss": "bpr-max",
+            "negatives": params["n_sample"],
+            "sample_alpha": params["sample_alpha"],
+            "score_l2": params["bpreg"],
+        }
     return {
-        "protocol": "paper",
-        "epochs": params["n_epochs"],
-        "batch_size": params["batch_size"],
+        **loss,
+        "optimizer": "adagrad",
+        # Momentum makes a step about this much longer.
+        "learning_rate": round(params["learning_rate"] / (1 - params["momentum"]), 4),
         "decay": 1.0,
         "l2": 0.0,
+        "batch_size": params["batch_size"],
         "d": width,
         "hidden": width,
         "embedding_dropout": params["dropout_p_embed"],
         "dropout": params["dropout_p_hidden"],
     }
+
+
+def outcome(job: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The row of a training: its metrics x100, or the error."""
+    torch.set_num_threads(options.threads)
+    data = load(Path(job["folder"]))
+    began = time.perf_counter()
+    train = partial(train_theirs, options.code) if job["model"] == "authors" else ours
+    row = {name: value for name, value in job.items() if name != "folder"}
+    row["device"] = options.device
+    try:
+        ranks = train(job, with_parts(data, job), options.device)
+    except Exception as error:  # the other trainings go on
+        return row | {"error": f"{type(error).__name__}: {error}"[:300]}
+    metrics = rank_metrics(ranks)
+    return row | {
+        "seconds": round(time.perf_counter() - began, 1),
+        "metrics": {name: round(100 * metrics[name], 2) for name in METRICS},
+    }
+
+
+def with_parts(data: PreparedDataset, job: dict[str, Any]) -> PreparedDataset:
+    """The dataset with the sessions to train on and those to rank in place of its two parts."""
+    sessions = data.fitting.sessions
+    part = data.train.part(round(sessions * (1 - job["share"])), sessions)
+    items = part.items[part.offsets[0] : part.offsets[-1]]
+    train = SessionDataset(items, part.offsets - part.offsets[0], part.times)
+    test = data.validation if job["ranked"] == "validation" else data.test
+    return replace(data, train=train, test=test)
+
+
+def ours(job: dict[str, Any], data: PreparedDataset, device: str) -> Tensor:
+    """The ranks of a model of posrec."""
+    settings = {**job["settings"], "protocol": "paper", "seed": job["seed"]}
+    if job["epochs"] is not None:
+        settings["epochs"] = job["epochs"]
+    with tempfile.TemporaryDirectory() as folder:
+        _, evaluation = fit_run(
+            data,
+            job["model"],
+            Path(folder) / "run",
+            settings,
+            device,
+            progress=SilentProgress(),
+            resumable=False,
+            export=False,
+        )
+    return evaluation.ranks
+
+
+def train_theirs(
+    code: Path, job: dict[str, Any], data: PreparedDataset, device: str
+) -> Tensor:
+    """The ranks of the authors' code, whose network reads the sessions click by click."""
+    import pandas
+
+    sys.path.insert(0, str(code))
+    from gru4rec_pytorch import GRU4Rec, GRU4RecModel
+
+    # Since numpy 2, what it draws is in double precision.
+    drawn = GRU4RecModel._init_numpy_weights
+    GRU4RecModel._init_numpy_weights = lambda *shape: drawn(*shape).astype(np.float32)
+    torch.manual_seed(job["seed"])
+    settings = job["settings"] | {"n_epochs": job["epochs"]}
+    peer = GRU4Rec(**settings, device=torch.device(device))
+    lengths = data.train.offsets.diff().numpy()
+    # Its logQ correction needs items that are numbered in the order in which it meets them.
+    numbers, items = pandas.factorize(data.train.items.numpy())
+    clicks = {
+        "SessionId": np.repeat(np.arange(len(lengths)), lengths),
+        "ItemId": numbers,
+        "Time": np.arange(len(numbers)),
+    }
+    peer.fit(pandas.DataFrame(clicks))
+    return ranks_of_theirs(peer.model.eval(), torch.from_numpy(items).long(), data)
+
+
+@torch.no_grad()
+def ranks_of_theirs(network: Any, items: Tensor, data: PreparedDataset) -> Tensor:
+    """`items`: its items in our numbers."""
+    vectors = network.Wy.weight
+    device = vectors.device
+    items = items.to(device)
+    number = torch.full((data.train_items + 1,), -1, device=device)
+    number[items] = torch.arange(len(items), device=device)
+    ranks = []
+    for ids in torch.arange(len(data.test)).split(512):
+        batch = collate(data.test, ids, data.test.longest).to(device)
+        known = batch.items.clamp(max=data.train_items)
+        clicked = torch.where(batch.items == known, number[known], -1)
+        state = torch.zeros(len(ids), vectors.shape[1], device=device)
+        for clicks in clicked.T:
+            new = network.G[0](vectors[clicks.clamp(min=0)], state)
+            state = torch.where(clicks[:, None] >= 0, new, state)
+        scores = torch.full(
+            (len(ids), data.train_items), -torch.inf, device=device
+        ).index_copy_(
+            1, items - 1, network.score_items(state, vectors, network.By.weight)
+        )
+        assert batch.targets is not None
+        ranks.append(ranks_of(scores, batch.targets).cpu())
+    return torch.cat(ranks)
 
 
 if __name__ == "__main__":

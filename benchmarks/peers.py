@@ -226,8 +226,7 @@ def main() -> None:
     for job in requested_jobs(options):
         rows = read_json(options.out) if options.out.exists() else []
         if not any(all(row[name] == job[name] for name in KEY) for row in rows):
-            row = outcome(job, data, options, options.work / "job")
-            write_row(options.out, row, KEY)
+            write_row(options.out, outcome(job, data, options), KEY)
 
 
 def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -300,15 +299,13 @@ def write_sessions(data: PreparedDataset, work: Path) -> None:
 
 
 def outcome(
-    job: dict[str, Any],
-    data: PreparedDataset,
-    options: argparse.Namespace,
-    folder: Path,
+    job: dict[str, Any], data: PreparedDataset, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """The row of a training in `folder`: what was measured, or the error."""
+    """The row of a training: what was measured, or the error."""
+    folder = options.work / "job"
     script = SCRIPTS / f"{job['peer']}_peer.py"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir()
     peer_folder = None
     if job["peer"] in FOLDERS:
         peer_folder = str(getattr(options, job["peer"]).resolve())

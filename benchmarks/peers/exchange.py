@@ -35,7 +35,6 @@ class Job:
         os.chdir(self.folder)  # peers write logs and checkpoints into it
         self.model = job["model"]
         self.settings = job["settings"]
-        self.seed = job.get("seed", 0)
         self.epochs = job["epochs"]
         self.device = job["device"]
         self.threads = job["threads"]

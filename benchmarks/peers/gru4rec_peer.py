@@ -11,23 +11,18 @@ from exchange import Items, Scores, read_job
 job = read_job()
 sys.path.insert(0, job.peer_folder)
 
-from gru4rec_pytorch import GRU4Rec, GRU4RecModel  # noqa: E402
+from gru4rec_pytorch import GRU4Rec  # noqa: E402
 
-# Since numpy 2, what it draws is in double precision.
-drawn = GRU4RecModel._init_numpy_weights
-GRU4RecModel._init_numpy_weights = lambda *shape: drawn(*shape).astype(np.float32)
-torch.manual_seed(job.seed)
+torch.manual_seed(0)
 documented_epochs = signature(GRU4Rec).parameters["n_epochs"].default
 epochs_by_default = job.settings.pop("n_epochs", documented_epochs)
 epochs = min(epochs_by_default, job.epochs)
 gru = GRU4Rec(**job.settings, n_epochs=epochs, device=torch.device(job.device))
 lengths = [len(session) for session in job.train]
-# Its logQ correction needs items that are numbered in the order in which it meets them.
-numbers, found = pd.factorize(np.concatenate(job.train))
 clicks = pd.DataFrame(
     {
         "SessionId": np.repeat(np.arange(len(lengths)), lengths),
-        "ItemId": numbers,
+        "ItemId": np.concatenate(job.train),
         "Time": np.arange(sum(lengths)),
     }
 )
@@ -37,7 +32,7 @@ job.is_best()  # measures
 job.epochs_were(epochs)  # measures
 model = gru.model.eval()
 number_of_item = np.full(job.vocabulary + 1, -1)
-number_of_item[found] = np.arange(len(found))
+number_of_item[gru.data_iterator.itemidmap.index] = gru.data_iterator.itemidmap
 
 
 @torch.no_grad()
@@ -60,7 +55,7 @@ def scores(sessions: list[Items]) -> Scores:
     _, vectors, biases = model.embed(no_item, states)
     scored = model.score_items(states[-1], vectors, biases).cpu().numpy()
     result = np.full((len(sessions), job.items), -np.inf)
-    result[:, found - 1] = scored
+    result[:, gru.data_iterator.itemidmap.index - 1] = scored
     return result
 
 

@@ -34,7 +34,7 @@ class Times(Progress):  # measures
 
 data = posrec.load(job.data)
 spec = find_spec(job.model)
-settings = {"protocol": "early-stop", "seed": job.seed, **job.settings}
+settings = {"protocol": "early-stop", **job.settings}
 epochs_by_default = settings.pop("epochs", Settings(**spec.settings).epochs)
 settings["epochs"] = min(epochs_by_default, job.epochs)
 chosen_by = Settings(**spec.settings).choose_by  # measures

@@ -206,11 +206,10 @@ def parts_table(windows: dict[str, Any]) -> Table:
     metrics = windows["mean"]
     rows = {}
     for number, window in enumerate(windows["each"], start=1):
-        begins = f", {window['begins']}" if window["begins"] else ""
+        begins = f", {window['begins']} UTC" if window["begins"] else ""
         rows[f"window {number}{begins}"] = {name: window[name] for name in metrics}
     rows |= {"mean": metrics, "spread": windows["spread"]}
-    legend = "window: when its first session began (UTC)\nspread: standard deviation"
-    return metrics_table(rows, legend=legend)
+    return metrics_table(rows, legend="spread: standard deviation between windows")
 
 
 def comparison_tables(
@@ -248,7 +247,8 @@ def windows_table(windows: "Windows") -> Table:
             label = Text(printable(f"{metric}: {lead.best}"), "bold")
             add_row(label, lead.best, metric)
         ahead = f"in {lead.ahead} of {count}"
-        shown = f"in {lead.shown_ahead}"
+        tests = zip(lead.differences, lead.shown, strict=True)
+        shown = f"in {sum(shown and value > 0 for value, shown in tests)}"
         name = f"  {printable(lead.other)}"
         add_row(name, lead.other, metric, ahead, shown, f"{lead.p:.3f}")
     return table

@@ -39,7 +39,7 @@ def days_of_samples(data: PreparedDataset) -> dict[str, Tensor]:
     no times."""
     if data.trained_until is None:
         return {}
-    day = data.test.days[session_of_samples(data.test)]
+    day = data.test.days[session_of_samples(data.test).numpy()]
     return {str(date): torch.from_numpy(day == date) for date in np.unique(day)}
 
 

@@ -5,9 +5,9 @@ origin: in each, the models are trained on the sessions before it.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import mean, stdev
 from typing import Any
 
@@ -29,54 +29,34 @@ class Window:
     """A comparison of models on one window."""
 
     begins: str | None  # as of `begin_of`
-    train_sessions: int  # all that began before it
+    train_sessions: int
     sessions: int
     samples: int
     metrics: dict[str, Metrics]  # by model
     pairs: list[PairedTest]
 
-    @classmethod
-    def of(
-        cls,
-        data: PreparedDataset,
-        metrics: dict[str, Metrics],
-        pairs: list[PairedTest],
-    ) -> "Window":
-        test = data.test
-        begins = begin_of(data, test)
-        return cls(
-            begins, data.train.sessions, test.sessions, len(test), metrics, pairs
-        )
-
 
 @dataclass(frozen=True)
 class Lead:
-    """How a model with the best mean stands against another one in each window."""
+    """How the model with the best mean of a metric stands against another one."""
 
     best: str
     other: str
     metric: str
-    differences: list[float]  # best minus other
+    differences: list[float]  # in each window, best minus other
     shown: list[bool]  # whether the paired test over the window's sessions shows it
+    ahead: int  # windows
     p: float  # of the sign test over windows, for this pair alone
 
     @classmethod
     def of(cls, tests: Sequence[PairedTest]) -> "Lead":
         """From the tests of the same two models in each window."""
         differences = [test.comparison.difference for test in tests]
-        p = sign_test(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
         shown = [test.is_shown for test in tests]
-        first = tests[0]
-        return cls(first.first, first.second, first.metric, differences, shown, p)
-
-    @property
-    def ahead(self) -> int:
-        return sum(difference > 0 for difference in self.differences)
-
-    @property
-    def shown_ahead(self) -> int:
-        pairs = zip(self.differences, self.shown, strict=True)
-        return sum(difference > 0 and shown for difference, shown in pairs)
+        ahead = sum(difference > 0 for difference in differences)
+        p = sign_test(ahead, sum(difference < 0 for difference in differences))
+        pair = tests[0]
+        return cls(pair.first, pair.second, pair.metric, differences, shown, ahead, p)
 
 
 @dataclass(frozen=True)
@@ -90,12 +70,12 @@ class Windows:
 
     @classmethod
     def of(cls, each: list[Window]) -> "Windows":
-        by_model = {
-            model: [window.metrics[model] for window in each]
-            for model in each[0].metrics
-        }
-        means = {model: mean_metrics(rows) for model, rows in by_model.items()}
-        spreads = {model: spread_of(rows) for model, rows in by_model.items()}
+        means = {}
+        spreads = {}
+        for model in each[0].metrics:
+            rows = [window.metrics[model] for window in each]
+            means[model] = over(rows, mean)
+            spreads[model] = over(rows, stdev)
         leads = []
         for metric in dict.fromkeys(pair.metric for pair in each[0].pairs):
             best = max(means, key=lambda model: means[model][metric])
@@ -104,32 +84,25 @@ class Windows:
         return cls(each, means, spreads, leads)
 
     def conclusion(self) -> str:
-        """Which model has the best mean of each metric, and in how many windows it is ahead."""
+        """Which models lead, and what the sign test can't show."""
+        count = len(self.each)
         sentences = []
-        for metric in dict.fromkeys(lead.metric for lead in self.leads):
-            leads = [lead for lead in self.leads if lead.metric == metric]
-            others = [f"of {lead.other} in {lead.ahead}" for lead in leads]
+        for (metric, best), leads in groupby(self.leads, lambda x: (x.metric, x.best)):
+            others = ", ".join(f"of {lead.other} in {lead.ahead}" for lead in leads)
             sentences.append(
-                f"By {metric}, {leads[0].best} has the best mean over {len(self.each)} windows; "
-                f"it is ahead {', '.join(others)}."
+                f"By {metric}, {best} has the best mean over {count} windows; it is ahead {others}."
             )
-        return " ".join([*sentences, self.caution()])
-
-    def caution(self) -> str:
-        """What the sign test can't show."""
-        lowest = sign_test(len(self.each), 0)
-        text = f"With {len(self.each)} windows, p of the sign test is at least {lowest:.3g}"
+        lowest = sign_test(count, 0)
+        limit = f"With {count} windows, p of the sign test is at least {lowest:.3g}"
         if lowest >= LEVEL:
-            return f"{text}, so it can't show a difference; it takes 6 windows."
-        return f"{text}."
+            limit += ", so it can't show a difference; it takes 6 windows"
+        return " ".join([*sentences, f"{limit}."])
 
 
-def mean_metrics(rows: Sequence[Mapping[str, float]]) -> Metrics:
-    return {name: mean(row[name] for row in rows) for name in rows[0]}
-
-
-def spread_of(rows: Sequence[Mapping[str, float]]) -> Metrics:
-    return {name: stdev(row[name] for row in rows) for name in rows[0]}
+def over(
+    rows: Sequence[Metrics], statistic: Callable[[Iterable[float]], float]
+) -> Metrics:
+    return {name: statistic(row[name] for row in rows) for name in rows[0]}
 
 
 def parts_of_test(data: PreparedDataset, count: int) -> list[SessionDataset]:
@@ -145,20 +118,14 @@ def parts_of_test(data: PreparedDataset, count: int) -> list[SessionDataset]:
 def metrics_by_part(
     ranks: Tensor, parts: Sequence[SessionDataset], data: PreparedDataset
 ) -> dict[str, Any]:
-    """The metrics of each part of the test part, of which `ranks` [N] are the ranks; and their
-    mean and spread."""
+    """The metrics of the parts of a test part, whose ranks are `ranks` [N]; mean and spread."""
     sizes = [len(part) for part in parts]
-    metrics = [rank_metrics(ranks_of_part) for ranks_of_part in torch.split(ranks, sizes)]
-    each = [
-        {
-            "begins": begin_of(data, part),
-            "sessions": part.sessions,
-            "samples": len(part),
-            **of_part,
-        }
-        for part, of_part in zip(parts, metrics, strict=True)
-    ]
-    return {"each": each, "mean": mean_metrics(metrics), "spread": spread_of(metrics)}
+    metrics = [rank_metrics(of_part) for of_part in torch.split(ranks, sizes)]
+    each = []
+    for part, size, of_part in zip(parts, sizes, metrics, strict=True):
+        counts = {"sessions": part.sessions, "samples": size}
+        each.append({"begins": begin_of(data, part), **counts, **of_part})
+    return {"each": each, "mean": over(metrics, mean), "spread": over(metrics, stdev)}
 
 
 def require_samples(windows: Sequence[SessionDataset], data: PreparedDataset) -> None:
@@ -187,13 +154,11 @@ def rolling_windows(data: PreparedDataset, count: int) -> list[PreparedDataset]:
     sessions = data.test.sessions
     most = data.train.sessions // sessions
     if not 2 <= count <= most:
-        training = plural(data.train.sessions, "training session")
-        advice = (
-            f"choose 2 to {most}" if most > 1 else "prepare it with a smaller test part"
-        )
+        advice = f"choose 2 to {most}" if most > 1 else "prepare a smaller test part"
         raise InputError(
-            f"{count} windows (--windows) of {plural(sessions, 'test session')} each don't fit: "
-            f"{data.path} has {training}, and each window trains on as many or more; {advice}"
+            f"{count} windows (--windows) don't fit: {data.path} has {data.train.sessions:,} "
+            f"training and {sessions:,} test sessions, and each window tests on as many as these "
+            f"and trains on as many or more; {advice}"
         )
     ends = [data.train.sessions - back * sessions for back in range(count)][::-1]
     windows = [*(before(data, begin, end) for begin, end in pairwise(ends)), data]

@@ -27,7 +27,7 @@ from posrec.evaluation.significance import (
     session_of_samples,
     tests_of,
 )
-from posrec.evaluation.windows import Window, Windows, rolling_windows
+from posrec.evaluation.windows import Window, Windows, begin_of, rolling_windows
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import train_and_score
@@ -143,16 +143,14 @@ def compare(
         runs: folders of finished runs; tables name them by their folder.
         scores: files with the scores of other systems, by name (docs/training.md).
         match_ids: allow runs with other items than the dataset, which are matched by id.
-        windows: train the models in this many windows in time, of which the test part is the last
-            (docs/protocol.md).
+        windows: train in this many windows in time; the last is the test part (docs/protocol.md).
 
     Returns:
         The metrics of each and the paired tests.
 
     Raises:
         InputError: if a model or a setting is not known, two have the same name, or there is no
-            test part; if a run or scores are not of its items or samples; if there are not enough
-            sessions for the windows.
+            test part; if a run or scores are not of its items or samples; if windows do not fit.
 
     Example::
 
@@ -272,7 +270,10 @@ def compare_on(
         out = folder if number == len(datasets) else None
         ranked = rank_all(candidates, data, settings, options, out, match_ids)
         result = compare_rankings(ranked, data)
-        windows.append(Window.of(data, result.metrics, result.pairs))
+        test = data.test
+        sizes = (data.train.sessions, test.sessions, len(test))
+        begins = begin_of(data, test)
+        windows.append(Window(begins, *sizes, result.metrics, result.pairs))
     return replace(result, windows=Windows.of(windows) if len(windows) > 1 else None)
 
 

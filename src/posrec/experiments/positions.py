@@ -8,6 +8,7 @@ sample are averaged, and the variance over seeds is added to that over sessions.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from posrec.evaluation.significance import (
     holm,
     session_of_samples,
 )
-from posrec.evaluation.windows import mean_metrics
+from posrec.evaluation.windows import over
 from posrec.experiments.compare import TESTED
 from posrec.experiments.rendering import new_figure, svg
 from posrec.fitting.fit import train_and_score
@@ -149,7 +150,7 @@ def positions(
         seeds,
         settings,
         {
-            row: mean_metrics([evaluation.metrics for evaluation in by_seed])
+            row: over([evaluation.metrics for evaluation in by_seed], mean)
             for row, by_seed in evaluations.items()
         },
         answer_questions(evaluations, session_of_samples(data.test)),

@@ -111,6 +111,10 @@ def compare(
     out: Path = Option(
         Path("comparison"), help="The folder for the runs and the report."
     ),
+    windows: int | None = optional(
+        "Train every model in this many windows in time, the last of which is the test part.",
+        min=2,
+    ),
     settings: list[str] | None = Option(
         None, "--set", help="key=value, for every trained model."
     ),
@@ -121,6 +125,7 @@ def compare(
 
     Example: posrec compare shop --models posrec,pop
     posrec compare shop --models stan --runs runs/first --runs runs/second
+    posrec compare shop --models posrec,stan --windows 4
     posrec compare shop --samples samples.jsonl
     posrec compare shop --runs runs/first --scores other=scores.parquet
     """
@@ -151,12 +156,15 @@ def compare(
             runs=runs or [],
             scores=files,
             match_ids=match_ids,
+            windows=windows,
         )
     console.print(comparison_tables(result, data.ceiling))
     report = f"The report is in {out}/report.html"
     if len(result.pairs) > len(result.pairs_with_best()):
         report += f", with all {len(result.pairs)} comparisons"
     say(f"{result.conclusion()} {report}.")
+    if result.windows is not None:
+        say(result.windows.conclusion())
     for notice in notices(data):
         warn(notice)
 

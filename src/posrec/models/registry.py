@@ -86,6 +86,7 @@ TRAINING: dict[str, Range | Choices] = {
     "learning_rate": Range(3e-4, 1e-2),
     "batch_size": (100, 128, 256, 512),
     "l2": (0.0, 1e-6, 1e-5, 1e-4),
+    "decay_every": (3, 5, 7, 10),
 }
 
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from posrec.evaluation.windows import Windows
     from posrec.experiments.compare import ComparisonResult
     from posrec.experiments.positions import PositionsResult
+    from posrec.experiments.tune import Tuned
     from posrec.models.registry import ModelSpec
 
 SHORT = {"recall": "R", "mrr": "M", "coverage": "cov", "popularity": "pop"}
@@ -294,6 +295,27 @@ def positions_tables(result: "PositionsResult") -> Group:
         p = "< 0.001" if worth.p < 0.001 else f"{worth.p:.3f}"
         gains.add_row(f"  {worth.question}", f"{worth.points:+.2f}", interval, p)
     return Group(metrics, "", gains)
+
+
+def tuning_table(tuned: "dict[str, Tuned]", seed: int) -> Table:
+    """A row a model, with what its trials were and the best of them."""
+    metric = next(iter(tuned.values())).metric
+    names = ("trials", "stopped", "failed", "default", "best", "seconds")
+    caption = (
+        f"{metric} in percent on validation, the latest tenth of the training sessions;\n"
+        f"trials with seed {seed}; stopped: early, below the median of others"
+    )
+    table = plain_table("", *right(*names), caption=caption, caption_justify="left")
+    for model, outcome in tuned.items():
+        value = outcome.default_value
+        cells = [
+            *(f"{n}" for n in (outcome.trials, outcome.pruned, outcome.failed)),
+            "not tried" if value is None else f"{100 * value:.2f}",
+            f"{100 * outcome.value:.2f}",
+            f"{outcome.seconds:,.0f}",
+        ]
+        table.add_row(Text(printable(model), "bold"), *cells)
+    return table
 
 
 def doctor_table(found: dict[str, Any]) -> Table:

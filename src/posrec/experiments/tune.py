@@ -231,7 +231,7 @@ def plan_search(
     _, training = configs_of(spec, fixed)
     searched = {name: defaults[name] for name in space}
     return Search(
-        model_name(model),
+        model if isinstance(model, str) else model_name(model),
         spec,
         space,
         searched,
@@ -247,21 +247,22 @@ def plan_search(
 def draw_trials(
     space: SearchSpace, defaults: Mapping[str, Any], budget: Budget
 ) -> list[dict[str, Any]]:
-    """Different settings for each trial, the default ones first if they are in the space.
+    """The settings of each trial, first the default ones if they are in the space. Where there are
+    only choices, none is tried twice.
 
     >>> draw_trials({"k": (10, 20)}, {"k": 20}, Budget(trials=5))
     [{'k': 20}, {'k': 10}]
     """
-    sizes = [
+    choices = [
         len(values) if isinstance(values, tuple) else math.inf
         for values in space.values()
     ]
-    most = min(budget.trials, math.prod(sizes))
+    different = math.prod(choices)
     draws = []
     if all(defaults[name] in values for name, values in space.items()):
         draws.append(dict(defaults))
     generator = random.Random(budget.seed)
-    while len(draws) < most:
+    while len(draws) < min(budget.trials, different):
         drawn = {}
         for name, values in space.items():
             if isinstance(values, tuple):
@@ -272,7 +273,7 @@ def draw_trials(
                 )
                 # Three digits are enough to read and to type.
                 drawn[name] = float(f"{math.exp(logarithm):.3g}")
-        if drawn not in draws:
+        if math.isinf(different) or drawn not in draws:
             draws.append(drawn)
     return draws
 
@@ -292,6 +293,11 @@ class Record:
         self.path = path
         self.searches = searches
         self.saved = read_json(path) if path.exists() else {}
+        entries = self.saved.values() if isinstance(self.saved, dict) else [None]
+        if not all(isinstance(entry, dict) and "history" in entry for entry in entries):
+            raise InputError(
+                f"{path} was not written by posrec tune; name another folder with --out"
+            )
         self.trials: dict[str, dict[int, Trial]] = {}
         for model, search in searches.items():
             about = search.about(fingerprint)
@@ -313,7 +319,6 @@ class Record:
     def outcome(self, model: str) -> Tuned:
         search = self.searches[model]
         metric = search.metric
-        # A call with fewer trials than an earlier one takes as many as it says.
         history = self.saved[model]["history"]
         states = Counter(trial["state"] for trial in history)
         complete = [trial for trial in history if trial["state"] == "complete"]
@@ -464,6 +469,8 @@ def train_command(
         is_refit = planned.protocol == "refit"
         words += ["--protocol", "refit" if is_refit else "early-stop"]
         most = most_epochs(spec, fixed, epochs)
+        if tuned.metric != planned.choose_by:  # the common one of several models
+            fixed = {**fixed, "choose_by": tuned.metric}
         # Without --epochs, training may go on for longer than the model's default.
         if epochs or "epochs" in fixed or most != planned.epochs:
             words += ["--epochs", str(most)]

@@ -138,14 +138,12 @@ def compare(
     Args:
         data, device, progress: as for `posrec.fit`.
         models: models to train: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
-        out: the folder to write a run for each model, `comparison.json` and `report.html` into;
-            without it nothing is kept on disk.
+        out: the folder for a run of each model, `comparison.json` and `report.html`, if any.
         settings: settings of every trained model and of its training.
         own_settings: settings of single models by name, on top of `settings`.
         runs: folders of finished runs; tables name them by their folder.
         scores: files with the scores of other systems, by name (docs/training.md).
-        scores_again: of some of these systems, the scores of the same samples given in another
-            order; a warning says if they differ.
+        scores_again: their scores of the samples in another order; a warning says if they differ.
         match_ids: allow runs with other items than the dataset, which are matched by id.
         windows: train in this many windows in time; the last is the test part (docs/protocol.md).
 
@@ -153,8 +151,7 @@ def compare(
         The metrics of each and the paired tests.
 
     Raises:
-        InputError: if a model or a setting is not known, two have the same name, or there is no
-            test part; if a run or scores are not of its items or samples; if windows do not fit.
+        InputError: if an argument does not fit the dataset, or it has no test part.
 
     Example::
 
@@ -389,7 +386,12 @@ def compare_rankings(
         for warning in evaluation.warnings
     ]
     return ComparisonResult(
-        metrics, pairs, by_novelty=by_novelty, warnings=warnings, **breakdowns
+        metrics,
+        pairs,
+        by_novelty=by_novelty,
+        warnings=warnings,
+        windows=None,
+        **breakdowns,
     )
 
 

@@ -141,7 +141,7 @@ def test_models_take_turns_and_are_chosen_by_one_metric(
     value = f"{100 * tuned['stan'].value:.2f}"
     default = f"{100 * (tuned['stan'].default_value or 0):.2f}"
     assert re.search(rf"^stan +2 +0 +0 +{default} +{value} ", done.out, re.MULTILINE)
-    assert "ndcg@20 in percent on validation" in done.out
+    assert "ndcg@20 on validation, in percent, of trials with seed 0" in done.out
     begin = f"posrec train {small.path} --model coclick --out runs/tuned --set"
     assert done.out.splitlines()[-1].startswith(begin)
 

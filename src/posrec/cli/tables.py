@@ -297,25 +297,27 @@ def positions_tables(result: "PositionsResult") -> Group:
     return Group(metrics, "", gains)
 
 
-def tuning_table(tuned: "dict[str, Tuned]", seed: int) -> Table:
+def tuning_table(tuned: "dict[str, Tuned]", seed: int) -> Group:
     """A row a model, with what its trials were and the best of them."""
     metric = next(iter(tuned.values())).metric
     names = ("trials", "stopped", "failed", "default", "best", "seconds")
-    caption = (
-        f"{metric} in percent on validation, the latest tenth of the training sessions;\n"
-        f"trials with seed {seed}; stopped: early, below the median of others"
-    )
-    table = plain_table("", *right(*names), caption=caption, caption_justify="left")
+    table = plain_table("", *right(*names))
     for model, outcome in tuned.items():
         value = outcome.default_value
         cells = [
-            *(f"{n}" for n in (outcome.trials, outcome.pruned, outcome.failed)),
+            str(outcome.trials),
+            str(outcome.pruned),
+            str(outcome.failed),
             "not tried" if value is None else f"{100 * value:.2f}",
             f"{100 * outcome.value:.2f}",
             f"{outcome.seconds:,.0f}",
         ]
         table.add_row(Text(printable(model), "bold"), *cells)
-    return table
+    legend = (
+        f"default, best: {metric} on validation, in percent, of trials with seed {seed}\n"
+        "stopped: early, below the median of the model's other trials"
+    )
+    return Group(table, Text(legend, "table.caption"))
 
 
 def doctor_table(found: dict[str, Any]) -> Table:

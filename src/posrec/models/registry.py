@@ -41,8 +41,8 @@ class ModelSpec:
         about: one line for `posrec models`.
         settings: settings of training whose defaults differ from those of `posrec train`.
         search: what `posrec tune` searches: settings of the model or of its training, with a tuple
-            of values or a `posrec.Range` for each. By default learning rate, batch size and l2 of a
-            trained model, and what the config declares with `posrec.setting(..., tune=...)`.
+            of values or a `posrec.Range` for each. By default learning rate, `decay_every`, batch
+            size and l2 of a trained model, and what the config declares with `tune=`.
 
     >>> ModelSpec(Pop, PopConfig, "the most clicked items").is_trained
     False

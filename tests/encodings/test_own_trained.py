@@ -203,7 +203,6 @@ def test_an_attention_bias_of_ones_own_is_used() -> None:
 
 
 def test_a_search_with_ones_own_encoding(small: PreparedDataset, here: Path) -> None:
-    pytest.importorskip("optuna")
     settings = ("--set=d=16", "--set=encoding=mine.py:Nearness")
     options = ("--trials", 1, "--epochs", 1, *settings)
     done = command("tune", small.path, "--model", "stamp", "--out", "tuning", *options)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from posrec.evaluation.windows import Windows
     from posrec.experiments.compare import ComparisonResult
     from posrec.experiments.positions import PositionsResult
+    from posrec.experiments.tune import Tuned
     from posrec.models.registry import ModelSpec
 
 SHORT = {"recall": "R", "mrr": "M", "coverage": "cov", "popularity": "pop"}
@@ -294,6 +295,29 @@ def positions_tables(result: "PositionsResult") -> Group:
         p = "< 0.001" if worth.p < 0.001 else f"{worth.p:.3f}"
         gains.add_row(f"  {worth.question}", f"{worth.points:+.2f}", interval, p)
     return Group(metrics, "", gains)
+
+
+def tuning_table(tuned: "dict[str, Tuned]", seed: int) -> Group:
+    """A row a model, with what its trials were and the best of them."""
+    metric = next(iter(tuned.values())).metric
+    names = ("trials", "stopped", "failed", "default", "best", "seconds")
+    table = plain_table("", *right(*names))
+    for model, outcome in tuned.items():
+        value = outcome.default_value
+        cells = [
+            str(outcome.trials),
+            str(outcome.pruned),
+            str(outcome.failed),
+            "not tried" if value is None else f"{100 * value:.2f}",
+            f"{100 * outcome.value:.2f}",
+            f"{outcome.seconds:,.0f}",
+        ]
+        table.add_row(Text(printable(model), "bold"), *cells)
+    legend = (
+        f"default, best: {metric} on validation, in percent, of trials with seed {seed}\n"
+        "stopped: early, below the median of the model's other trials"
+    )
+    return Group(table, Text(legend, "table.caption"))
 
 
 def doctor_table(found: dict[str, Any]) -> Table:

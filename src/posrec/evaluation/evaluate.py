@@ -61,6 +61,7 @@ class Evaluation:
     by_day: dict[str, dict[str, float]] = field(default_factory=dict)
     dataset: str = ""  # the fingerprint of the dataset whose test part was ranked
     ranking: str = RANKING
+    warnings: tuple[str, ...] = ()  # why the figures can't be compared with others
 
     def __repr__(self) -> str:
         shown = [

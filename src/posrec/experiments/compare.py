@@ -60,6 +60,7 @@ class ComparisonResult:
     by_day: (
         Breakdown  # by the day (UTC) on which the session began, if the log has times
     )
+    warnings: list[str]  # of figures that can't be compared with the others
     windows: Windows | None = None  # of a rolling origin
 
     def __repr__(self) -> str:
@@ -127,6 +128,7 @@ def compare(
     own_settings: Mapping[str, dict[str, Any]] | None = None,
     runs: Sequence[str | Path] = (),
     scores: Mapping[str, str | Path] | None = None,
+    scores_again: Mapping[str, str | Path] | None = None,
     match_ids: bool = False,
     windows: int | None = None,
 ) -> ComparisonResult:
@@ -136,12 +138,12 @@ def compare(
     Args:
         data, device, progress: as for `posrec.fit`.
         models: models to train: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
-        out: the folder to write a run for each model, `comparison.json` and `report.html` into;
-            without it nothing is kept on disk.
+        out: the folder for a run of each model, `comparison.json` and `report.html`, if any.
         settings: settings of every trained model and of its training.
         own_settings: settings of single models by name, on top of `settings`.
         runs: folders of finished runs; tables name them by their folder.
         scores: files with the scores of other systems, by name (docs/training.md).
+        scores_again: their scores of the samples in another order; a warning says if they differ.
         match_ids: allow runs with other items than the dataset, which are matched by id.
         windows: train in this many windows in time; the last is the test part (docs/protocol.md).
 
@@ -149,15 +151,14 @@ def compare(
         The metrics of each and the paired tests.
 
     Raises:
-        InputError: if a model or a setting is not known, two have the same name, or there is no
-            test part; if a run or scores are not of its items or samples; if windows do not fit.
+        InputError: if an argument does not fit the dataset, or it has no test part.
 
     Example::
 
         found = posrec.compare(data, models=["posrec", "stan", "pop"], runs=["runs/first"])
         found.to_frame(), found.pairs_to_frame()
     """
-    candidates = Candidates.named(models, runs, scores or {})
+    candidates = Candidates.named(models, runs, scores or {}, scores_again or {})
     data.require_test_part()
     settings = settings or {}
     model_settings = settings_by_model(candidates, settings, own_settings or {})
@@ -185,6 +186,7 @@ class Candidates:
     models: Mapping[str, str | ModelSpec]
     runs: Mapping[str, str | Path]
     scores: Mapping[str, str | Path]
+    scores_again: Mapping[str, str | Path]
 
     @classmethod
     def named(
@@ -192,8 +194,14 @@ class Candidates:
         models: Sequence[str | ModelSpec],
         runs: Sequence[str | Path],
         scores: Mapping[str, str | Path],
+        scores_again: Mapping[str, str | Path],
     ) -> "Candidates":
         """A run is named by its folder, or by its path where that name is taken."""
+        for name in scores_again.keys() - scores.keys():
+            raise InputError(
+                f"--scores-again {name}: there are no scores of that name to compare with; add "
+                f"--scores {name}=FILE"
+            )
         model_names = [short_name(model) for model in models]
         folder_names = [Path(run).absolute().name for run in runs]
         count = Counter([*folder_names, *model_names, *scores])
@@ -209,7 +217,8 @@ class Candidates:
                 "finished runs (--runs RUN) or scores of another system (--scores NAME=FILE)"
             )
         by_name = dict(zip(model_names, models, strict=True))
-        return cls(by_name, dict(zip(run_names, runs, strict=True)), scores)
+        by_folder = dict(zip(run_names, runs, strict=True))
+        return cls(by_name, by_folder, scores, scores_again)
 
     def require_models_alone(self) -> None:
         if self.runs or self.scores:
@@ -294,9 +303,12 @@ def rank_all(
         )
     for name, file in candidates.scores.items():
         # This imports polars, which a machine that only trains may lack.
-        from posrec.experiments.other_system import rank_scores
+        from posrec.experiments.other_system import compare_orders, rank_scores
 
         ranked[name] = rank_scores(Path(file), data, progress)
+        if name in candidates.scores_again:
+            again = rank_scores(Path(candidates.scores_again[name]), data, progress)
+            ranked[name] = compare_orders(ranked[name], again, progress)
     for name, model in candidates.models.items():
         if find_spec(model).is_trained:
             progress.message(f"{name} is trained:")
@@ -323,6 +335,8 @@ def command_line(
         words += ["--runs", str(run)]
     for name, file in candidates.scores.items():
         words += ["--scores", f"{name}={file}"]
+    for name, file in candidates.scores_again.items():
+        words += ["--scores-again", f"{name}={file}"]
     for name, value in settings.items():
         words += ["--set", f"{name}={value}"]
     if windows is not None:
@@ -366,8 +380,18 @@ def compare_rankings(
         for name, evaluation in evaluations.items()
         if evaluation.by_novelty  # not of another system
     }
+    warnings = [
+        f"{name}: {warning}"
+        for name, evaluation in evaluations.items()
+        for warning in evaluation.warnings
+    ]
     return ComparisonResult(
-        metrics, pairs, by_novelty=by_novelty, windows=None, **breakdowns
+        metrics,
+        pairs,
+        by_novelty=by_novelty,
+        warnings=warnings,
+        windows=None,
+        **breakdowns,
     )
 
 

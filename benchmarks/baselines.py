@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from harness import parser_for, write_row
+from peers import dataset_name
 from posrec.data.dataset import PreparedDataset, SessionDataset, collate, load
 from posrec.evaluation.metrics import rank_metrics, ranks_of
 from posrec.fitting.fit import fit_run
@@ -65,13 +66,28 @@ CHOICES: dict[str, dict[str, Settings]] = {
     "fgnn": combinations(layers=(1, 3), from_last=(True, False)),
     "stamp": combinations(dropout=(0.0, 0.1, 0.2, 0.3)),
 }
-# The authors' settings for a large part of Yoochoose and for Diginetica.
+# The defaults of the authors' code, in which files of settings change some of them.
+DEFAULTS: Settings = {
+    "loss": "cross-entropy",
+    "layers": [100],
+    "batch_size": 64,
+    "dropout_p_embed": 0.0,
+    "dropout_p_hidden": 0.0,
+    "learning_rate": 0.05,
+    "momentum": 0.0,
+    "n_sample": 2048,
+    "sample_alpha": 0.5,
+    "bpreg": 1.0,
+}
+# Their settings for a large part of Yoochoose and for Diginetica.
 PARAMFILES = {
     "cross-entropy": "yoochoose_xe_shared_best.py",
     "bpr-max": "diginetica_bprmax_shared_best.py",
 }
 # What could make a difference, one at a time: in the authors' code, and in posrec.
+ADAM = {"optimizer": "adam", "learning_rate": 0.002}
 THEIRS: dict[str, dict[str, Settings]] = {
+    "default": {},
     "cross-entropy": {"no logq": {"logq": 0.0}, "no dropout": {"dropout_p_hidden": 0}},
     "bpr-max": {
         "no elu": {"elu_param": 0.0},
@@ -79,25 +95,21 @@ THEIRS: dict[str, dict[str, Settings]] = {
         "no momentum": {"momentum": 0.0},
     },
 }
-ADAM = {"optimizer": "adam", "learning_rate": 0.002}
 OURS: dict[str, dict[str, Settings]] = {
-    "cross-entropy": {
-        "sampled": {"loss": "sampled"},
-        "no dropout": {"dropout": 0.0},
-        "glorot": {"glorot": True},
-        "glorot, sampled": {"glorot": True, "loss": "sampled"},
+    "default": {
+        "Adam 0.001": ADAM | {"learning_rate": 0.001},
+        "Adam 0.002": ADAM,
         "whole gradient": {"truncated": False},
-        "adam 0.002": ADAM,
-        "adam 0.002, decay": {**ADAM, "decay": 0.1},
-        "adam 0.001": {**ADAM, "learning_rate": 0.001},
+    },
+    "cross-entropy": {
+        "no dropout": {"dropout": 0.0},
+        "sampled": {"loss": "sampled"},
+        "Adam 0.002": ADAM,
     },
     "bpr-max": {
         "no dropout": {"dropout": 0.0},
-        "glorot": {"glorot": True},
-        "whole gradient": {"truncated": False},
-        "adam 0.002": ADAM,
-        "adam 0.001": {**ADAM, "learning_rate": 0.001},
         "full softmax": {"loss": "full"},
+        "Adam 0.002": ADAM,
     },
 }
 
@@ -146,7 +158,7 @@ def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if options.ways and way not in options.ways:
                 continue
             chosen = (
-                folder.name,
+                dataset_name(folder),
                 options.rank,
                 model,
                 way,
@@ -169,19 +181,21 @@ def choice_jobs(options: argparse.Namespace) -> Ways:
 
 
 def author_jobs(options: argparse.Namespace) -> Ways:
-    for loss, file in PARAMFILES.items():
-        path = options.code / "paramfiles" / file
-        params = dict(runpy.run_path(str(path))["gru4rec_params"])
+    for way, changes in OURS.items():
+        params = DEFAULTS
+        if way in PARAMFILES:
+            path = options.code / "paramfiles" / PARAMFILES[way]
+            params = dict(runpy.run_path(str(path))["gru4rec_params"])
         if options.width is not None:
-            params["layers"] = [options.width]
+            params = params | {"layers": [options.width]}
         both = {
-            "authors": (params, THEIRS[loss]),
-            "gru4rec": (as_theirs(params), OURS[loss]),
+            "authors": (params, THEIRS[way]),
+            "gru4rec": (as_theirs(params), changes),
         }
-        for model, (settings, changes) in both.items():
-            for change, changed in {"": {}, **changes}.items():
-                way = f"{loss}, {change}" if change else loss
-                yield model, way, options.epochs, settings | changed
+        for model, (settings, changed) in both.items():
+            yield model, way, options.epochs, settings
+            for change, values in changed.items():
+                yield model, f"{way}, {change}", options.epochs, settings | values
 
 
 def as_theirs(params: Settings) -> Settings:

@@ -10,6 +10,7 @@ from torch import nn
 from posrec.training.checkpoint import load_state, save_state
 from posrec.training.optimizers import (
     EPSILON,
+    Adagrad,
     Optimizer,
     make_optimizer,
     set_learning_rate,
@@ -33,8 +34,12 @@ def step(model: Any, optimizer: Optimizer, gradient: float) -> list[float]:
     return row
 
 
-def test_steps_are_divided_by_the_root_of_all_squares_so_far() -> None:
+@pytest.mark.parametrize("as_on_a_gpu", [False, True])
+def test_steps_are_divided_by_the_root_of_all_squares_so_far(as_on_a_gpu: bool) -> None:
     model, optimizer = table_and_optimizer()
+    if as_on_a_gpu:  # where a captured step reads the rate
+        rate = torch.tensor(0.5)
+        optimizer = Adagrad(model.parameters(), lr=rate, eps=EPSILON, foreach=True)
     first = 1 - 0.5 * 0.3 / (0.3 + EPSILON)
     assert step(model, optimizer, 0.3) == pytest.approx([first, 2])
     second = first + 0.5 * 0.4 / (0.5 + EPSILON)  # 0.3^2 + 0.4^2 = 0.5^2

@@ -56,13 +56,13 @@ def make_optimizer(
         # A captured step reads the present value of a tensor.
         rate = torch.tensor(rate, device=device)
     if settings.optimizer == "adagrad":
-        # Fused, it would need the rate as a number.
         return Adagrad(
             model.parameters(),
             lr=rate,
             weight_decay=settings.l2,
             eps=EPSILON,
             fused=not captured,
+            foreach=captured,  # the one that reads a tensor
         )
     return Adam(
         model.parameters(),

@@ -81,8 +81,8 @@ DEFAULTS: Settings = {
 }
 # Their settings for a large part of Yoochoose and for Diginetica.
 PARAMFILES = {
-    "cross-entropy": "yoochoose_xe_shared_best.py",
-    "bpr-max": "diginetica_bprmax_shared_best.py",
+    "cross-entropy": "yoochoose_xe_shared_best",
+    "bpr-max": "diginetica_bprmax_shared_best",
 }
 # What could make a difference, one at a time: in the authors' code, and in posrec.
 ADAM = {"optimizer": "adam", "learning_rate": 0.002}
@@ -157,17 +157,17 @@ def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 continue
             if options.ways and way not in options.ways:
                 continue
-            chosen = (
-                dataset_name(folder),
-                options.rank,
-                model,
-                way,
-                settings,
-                epochs,
-                options.share,
-                seed,
-            )
-            yield dict(zip(KEY, chosen, strict=True)) | {"folder": str(folder)}
+            yield {
+                "folder": str(folder),
+                "dataset": dataset_name(folder),
+                "ranked": options.rank,
+                "model": model,
+                "way": way,
+                "settings": settings,
+                "epochs": epochs,
+                "share": options.share,
+                "seed": seed,
+            }
 
 
 # model, way, epochs (None: the model's own), settings
@@ -184,7 +184,7 @@ def author_jobs(options: argparse.Namespace) -> Ways:
     for way, changes in OURS.items():
         params = DEFAULTS
         if way in PARAMFILES:
-            path = options.code / "paramfiles" / PARAMFILES[way]
+            path = options.code / "paramfiles" / f"{PARAMFILES[way]}.py"
             params = dict(runpy.run_path(str(path))["gru4rec_params"])
         if options.width is not None:
             params = params | {"layers": [options.width]}

@@ -1,12 +1,10 @@
 """GRU4Rec beside its authors' code, and settings of the baselines on the validation parts.
 
-    python benchmarks/baselines.py authors prepared/diginetica prepared/yoochoose1_64 --code FOLDER
-    python benchmarks/baselines.py choices prepared/diginetica prepared/yoochoose1_64
+    python benchmarks/baselines.py authors prepared/demo/data --code FOLDER --epochs 2
 
-FOLDER is a copy of github.com/hidasib/GRU4Rec_PyTorch_Official, whose paramfiles hold the settings;
-it needs pandas. All models read the sessions before the validation part, and rank that part or,
-with `--rank test`, the test part. A row of results/baselines.json is written after each training,
-and a training with a row is not run again.
+FOLDER is a copy of github.com/hidasib/GRU4Rec_PyTorch_Official; it needs pandas. `choices` trains
+what the papers leave open. All read the sessions before the validation part and rank that part, or
+with `--rank test` the test part. A training with a row in results/baselines.json is not run again.
 """
 
 import argparse

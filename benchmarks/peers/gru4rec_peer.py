@@ -1,23 +1,36 @@
 """GRU4Rec by its authors (GRU4Rec_PyTorch_Official)."""
 
 import sys
-from inspect import signature
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from exchange import Items, Scores, read_job
+from exchange import Items, Scores, TimeIsUp, read_job
 
 job = read_job()
 sys.path.insert(0, job.peer_folder)
 
-from gru4rec_pytorch import GRU4Rec  # noqa: E402
+from gru4rec_pytorch import GRU4Rec, GRU4RecModel, SessionDataIterator  # noqa: E402
 
+drawn_weights = GRU4RecModel._init_numpy_weights
+batches_of_an_epoch = SessionDataIterator.__call__
+
+
+def timed_batches(*arguments: Any, **named: Any) -> Iterator[Any]:
+    if job.epoch_seconds and job.must_end():
+        raise TimeIsUp
+    job.epoch_begins()
+    yield from batches_of_an_epoch(*arguments, **named)
+    job.epoch_ends()
+
+
+# They are float64 by the rules of numpy 2, which the code is older than.
+GRU4RecModel._init_numpy_weights = lambda *shape: drawn_weights(*shape).astype("f4")
+SessionDataIterator.__call__ = timed_batches
 torch.manual_seed(0)
-documented_epochs = signature(GRU4Rec).parameters["n_epochs"].default
-epochs_by_default = job.settings.pop("n_epochs", documented_epochs)
-epochs = min(epochs_by_default, job.epochs)
-gru = GRU4Rec(**job.settings, n_epochs=epochs, device=torch.device(job.device))
+gru = GRU4Rec(**job.settings, device=torch.device(job.device))
 lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
@@ -26,10 +39,8 @@ clicks = pd.DataFrame(
         "Time": np.arange(sum(lengths)),
     }
 )
-job.begin()  # measures
-gru.fit(clicks)
-job.is_best()  # measures
-job.epochs_were(epochs)  # measures
+with job.training():
+    gru.fit(clicks)
 model = gru.model.eval()
 number_of_item = np.full(job.vocabulary + 1, -1)
 number_of_item[gru.data_iterator.itemidmap.index] = gru.data_iterator.itemidmap
@@ -64,4 +75,4 @@ def answer(session: Items) -> object:
     raise NotImplementedError("GRU4Rec has fit and batch_eval alone")
 
 
-job.finish(scores, answer, epochs_by_default)
+job.finish(scores, answer)

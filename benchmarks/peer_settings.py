@@ -149,17 +149,56 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "itself": True,
     },
 }
+# A weight of 1 / i after i clicks is `div` in session-rec and `harmonic` in posrec, which has no
+# 1 / i^2. Its `lambda2` is a share of all sessions.
+VSKNN = {
+    "k": 500,
+    "sample_size": 5000,
+    "weighting": "quadratic",
+    "decay": "harmonic",
+    "idf": 5.0,
+}
+AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
+    ("diginetica", "session_rec", "vsknn"): VSKNN,
+    ("demo", "session_rec", "vsknn"): VSKNN,
+    ("diginetica", "session_rec", "stan"): {
+        "k": 100,
+        "sample_size": 5000,
+        "lambda1": 2.45,
+        "lambda2": 20 / 145,
+        "lambda3": 9.8,
+    },
+    ("yoochoose", "session_rec", "stan"): {
+        "k": 1000,
+        "sample_size": 10000,
+        "lambda1": 0.5,
+        "lambda2": 20 / 3,
+        "lambda3": 0.5,
+    },
+    ("demo", "session_rec", "stan"): {
+        "k": 500,
+        "sample_size": 5000,
+        "lambda1": 1.02,
+        "lambda2": 5 / 25,
+        "lambda3": 2.05,
+    },
+}
 
 
 def settings_of(dataset: str, peer: str, model: str) -> dict[str, Settings]:
     """What a model is trained with, by the name of the settings: a library's own; and in posrec
     those of each peer that has the same model."""
     own = OWN.get((peer, model), {})
-    if (peer, model) in {("posrec", name) for name in TRAINED}:
+    if peer == "posrec" and model in TRAINED:
         own = UNTIL_IT_STOPS
     settings = {"own": OF_DATASET.get((dataset, peer, model), own)}
     if peer == "posrec":
-        for other, other_model in AS_PEER:
-            if other_model == model:
-                settings[f"as {other}"] = AS_PEER[other, model]
+        of_dataset = {
+            (other, name): values
+            for (of, other, name), values in AS_PEER_OF_DATASET.items()
+            if of == dataset
+        }
+        for (other, name), values in (AS_PEER | of_dataset).items():
+            if name == model:
+                settings[f"as {other}"] = values
     return settings

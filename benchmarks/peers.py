@@ -1,11 +1,11 @@
 """posrec and other libraries on the same sessions, test samples and machine, by the same ranks.
 
-    python benchmarks/peers.py prepared/demo/data --work peers-work --epochs 2
+    python benchmarks/peers.py prepared/diginetica prepared/demo/data --work build/peers --jobs 4
 
-docs/peers.md says how they are compared. Each peer gets its own environment below --work, and has
-a script in benchmarks/peers: the code that its user would write. A row of results/peers.json is
-written after each training, also after one that failed, and a training with a row is not run
-again; delete the row to repeat it.
+Each library is trained with its own settings (peer_settings.py) until its own rule stops it
+(docs/peers.md). It has an environment below --work and a script in benchmarks/peers. A row is
+written when a training ends, also one that failed, and a training with a row is not run again;
+delete the row to repeat it.
 """
 
 import argparse
@@ -30,8 +30,17 @@ from posrec.evaluation.significance import compare_paired, session_of_samples
 from posrec.io import read_json
 
 SCRIPTS = Path(__file__).parent / "peers"
-# Peers that are not on the package index: an option names the folder of their code.
-FOLDERS = ("gru4rec", "session_rec")
+# Peers that are not on the package index: where their code is, and its commit.
+CODE = {
+    "gru4rec": (
+        "https://github.com/hidasib/GRU4Rec_PyTorch_Official",
+        "d1fc31105577665d2f105de1c8d9a38d223a9a22",
+    ),
+    "session_rec": (
+        "https://github.com/rn5l/session-rec",
+        "5dcd583cbd8d44703a5248b9a308945f24b91390",
+    ),
+}
 KEY = ("dataset", "peer", "model", "setting", "device")
 METRICS = (("recall", 20), ("mrr", 20))
 TORCH = "torch==2.13.0"
@@ -74,6 +83,26 @@ MODELS = {
 
 
 def main() -> None:
+    options = parsed_options()
+    torch.set_num_threads(options.threads)
+    data = {dataset_name(folder): load(folder) for folder in options.datasets}
+    for name, dataset in data.items():
+        write_sessions(dataset, options.work / name)
+    rows = read_json(options.out) if options.out.exists() else []
+    done = {key_of(row) for row in rows}
+    jobs = [job for job in requested_jobs(options) if key_of(job) not in done]
+    for peer in dict.fromkeys(job["peer"] for job in jobs):
+        interpreter(peer, options)
+        code_of(peer, options)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        trainings = [
+            pool.submit(outcome, job, data[job["dataset"]], options) for job in jobs
+        ]
+        for training in as_completed(trainings):
+            write_row(options.out, training.result(), KEY)
+
+
+def parsed_options() -> argparse.Namespace:
     parser = parser_for(__doc__, "results/peers.json")
     parser.add_argument("datasets", nargs="+", type=Path, help="prepared datasets")
     parser.add_argument(
@@ -83,7 +112,7 @@ def main() -> None:
         help="the folder of environments and of unfinished work",
     )
     parser.add_argument("--peers", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--models", nargs="+", help="by default all of MODELS")
+    parser.add_argument("--models", nargs="+", help="by default all of them")
     parser.add_argument(
         "--settings", nargs="+", help='by default all; such as own, "as recbole"'
     )
@@ -103,26 +132,13 @@ def main() -> None:
         default="own",
         help="here: the peers are in this interpreter",
     )
-    for peer in FOLDERS:
+    for peer in CODE:
         parser.add_argument(
-            f"--{peer.replace('_', '-')}", type=Path, help="the folder of its code"
+            f"--{peer.replace('_', '-')}",
+            type=Path,
+            help="the folder of its code; without it, git clones it",
         )
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    data = {dataset_name(folder): load(folder) for folder in options.datasets}
-    for name, dataset in data.items():
-        write_sessions(dataset, options.work / name)
-    rows = read_json(options.out) if options.out.exists() else []
-    done = {key_of(row) for row in rows}
-    jobs = [job for job in requested_jobs(options) if key_of(job) not in done]
-    for peer in dict.fromkeys(job["peer"] for job in jobs):
-        interpreter(peer, options)
-    with ThreadPoolExecutor(options.jobs) as pool:
-        trainings = [
-            pool.submit(outcome, job, data[job["dataset"]], options) for job in jobs
-        ]
-        for training in as_completed(trainings):
-            write_row(options.out, training.result(), KEY)
+    return parser.parse_args()
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -133,8 +149,6 @@ def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every training that the options ask for: what identifies its row, and its settings."""
     for dataset in map(dataset_name, options.datasets):
         for peer in options.peers:
-            if peer in FOLDERS and getattr(options, peer) is None:
-                continue
             for model in MODELS[peer]:
                 if options.models and model not in options.models:
                     continue
@@ -184,14 +198,12 @@ def outcome(
     folder = sessions / "-".join(key_of(job)).replace(" ", "_")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    peer_folder = None
-    if job["peer"] in FOLDERS:
-        peer_folder = str(getattr(options, job["peer"]).resolve())
+    code = code_of(job["peer"], options)
     read_by_script = {
         "data": str(data.path.resolve()),
         "sessions": str(sessions / "sessions.npz"),
         "threads": options.threads,
-        "peer_folder": peer_folder,
+        "peer_folder": str(code) if code else None,
         "minutes": options.minutes,
     }
     job_file = folder / "job.json"
@@ -201,8 +213,9 @@ def outcome(
         f"{name}={options.threads}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     ]
     python = interpreter(job["peer"], options)
+    line = ["env", *environment, str(python), str(script), str(job_file)]
     try:
-        taken = measured(["env", *environment, str(python), str(script), str(job_file)])
+        taken = measured(line)
     except SystemExit as error:
         print(error, file=sys.stderr)
         return job | {"error": str(error).strip().splitlines()[-1][:300]}
@@ -228,6 +241,22 @@ def interpreter(peer: str, options: argparse.Namespace) -> Path:
             subprocess.run([*install, *packages], check=True)
         complete.touch()
     return python
+
+
+def code_of(peer: str, options: argparse.Namespace) -> Path | None:
+    """The folder of a peer's code that is not on the package index; cloned if it is missing."""
+    if peer not in CODE:
+        return None
+    folder: Path = getattr(options, peer) or options.work / f"code-{peer}"
+    if not folder.exists():
+        address, commit = CODE[peer]
+        unfinished = folder.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        subprocess.run(["git", "clone", "--quiet", address, unfinished], check=True)
+        line = ["git", "-C", unfinished, "checkout", "--quiet", commit]
+        subprocess.run(line, check=True)
+        unfinished.rename(folder)
+    return folder.resolve()
 
 
 def accuracy(ranks: torch.Tensor, data: PreparedDataset) -> dict[str, Any]:

@@ -4,8 +4,8 @@
 
 Each library is trained with its own settings (peer_settings.py) until its own rule stops it
 (docs/peers.md). It has an environment below --work and a script in benchmarks/peers. A row is
-written when a training ends, also one that failed, and a training with a row is not run again;
-delete the row to repeat it.
+written when a training ends. A training with a row is not run again, unless it failed, or was ended
+by --minutes and may now take longer.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main() -> None:
     for name, dataset in data.items():
         write_sessions(dataset, options.work / name)
     rows = read_json(options.out) if options.out.exists() else []
-    done = {key_of(row) for row in rows}
+    done = {key_of(row) for row in rows if is_final(row, options.minutes)}
     jobs = [job for job in requested_jobs(options) if key_of(job) not in done]
     for peer in dict.fromkeys(job["peer"] for job in jobs):
         interpreter(peer, options)
@@ -143,6 +143,14 @@ def parsed_options() -> argparse.Namespace:
 
 def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEY)
+
+
+def is_final(row: Mapping[str, Any], minutes: float | None) -> bool:
+    """Whether the training needs not be run again, if it may take so many minutes."""
+    if "error" in row:
+        return False
+    may_take_longer = minutes is None or minutes > row["minutes"]
+    return not (row["ended_by_limit"] and may_take_longer)
 
 
 def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -199,15 +207,15 @@ def outcome(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     code = code_of(job["peer"], options)
+    row = job | {"minutes": options.minutes}
     read_by_script = {
         "data": str(data.path.resolve()),
         "sessions": str(sessions / "sessions.npz"),
         "threads": options.threads,
         "peer_folder": str(code) if code else None,
-        "minutes": options.minutes,
     }
     job_file = folder / "job.json"
-    job_file.write_text(json.dumps(job | read_by_script), encoding="utf-8")
+    job_file.write_text(json.dumps(row | read_by_script), encoding="utf-8")
     script = SCRIPTS / f"{job['peer']}_peer.py"
     environment = [
         f"{name}={options.threads}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -218,9 +226,9 @@ def outcome(
         taken = measured(line)
     except SystemExit as error:
         print(error, file=sys.stderr)
-        return job | {"error": str(error).strip().splitlines()[-1][:300]}
+        return row | {"error": str(error).strip().splitlines()[-1][:300]}
     ranks = torch.from_numpy(np.load(folder / "ranks.npy"))
-    row = job | accuracy(ranks, data) | read_json(folder / "result.json") | taken
+    row |= accuracy(ranks, data) | read_json(folder / "result.json") | taken
     shutil.rmtree(folder)
     return row
 

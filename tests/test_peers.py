@@ -26,7 +26,7 @@ def exchange() -> Any:
 
 def job_of(exchange: Any, folder: Path, minutes: float | None) -> Any:
     """A training on the sessions 1 2, 2 3 and 3 1 2 3 1, one a split."""
-    sessions = {"items": np.array(3), "vocabulary": np.array(3)}
+    sessions: dict[str, Any] = {"items": np.array(3), "vocabulary": np.array(3)}
     splits = {"train": [1, 2], "validation": [2, 3], "test": [3, 1, 2, 3, 1]}
     for split, items in splits.items():
         sessions[f"{split}_items"] = np.array(items)
@@ -78,6 +78,19 @@ def test_posrec_has_every_setting_that_it_is_compared_with() -> None:
                     any(getattr(config, key, None) == value for config in configs)
                     for key, value in settings.items()
                 )
+
+
+def test_a_training_is_run_again_if_it_failed_or_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    is_final = module_at(BENCHMARKS / "peers.py").is_final
+    ended = {"minutes": 10, "ended_by_limit": True}
+    assert is_final(ended, 10)
+    assert not is_final(ended, 11)
+    assert not is_final(ended, None)
+    assert is_final({"minutes": 10, "ended_by_limit": False}, None)
+    assert not is_final({"minutes": None, "error": "no memory"}, 10)
 
 
 @pytest.mark.process

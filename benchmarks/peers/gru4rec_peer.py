@@ -35,28 +35,29 @@ lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
         "SessionId": np.repeat(np.arange(len(lengths)), lengths),
-        "ItemId": np.concatenate(job.train),
+        "ItemId": np.concatenate(job.train).astype(str),  # as its run.py reads them
         "Time": np.arange(sum(lengths)),
     }
 )
 with job.training():
     gru.fit(clicks)
 model = gru.model.eval()
+trained = gru.data_iterator.itemidmap.index.astype(int)
 number_of_item = np.full(job.vocabulary + 1, -1)
-number_of_item[gru.data_iterator.itemidmap.index] = gru.data_iterator.itemidmap
+number_of_item[trained] = gru.data_iterator.itemidmap
 
 
 @torch.no_grad()
 def scores(sessions: list[Items]) -> Scores:
     """The network's states click by click, and the scores of the last ones."""
     numbers = [number_of_item[session] for session in sessions]
-    trained = [clicks[clicks >= 0] for clicks in numbers]
+    known = [clicks[clicks >= 0] for clicks in numbers]
     states = [
         torch.zeros(len(sessions), width, device=job.device) for width in gru.layers
     ]
-    for position in range(max(len(clicks) for clicks in trained)):
-        rows = [row for row, clicks in enumerate(trained) if len(clicks) > position]
-        clicked = [trained[row][position] for row in rows]
+    for position in range(max(len(clicks) for clicks in known)):
+        rows = [row for row, clicks in enumerate(known) if len(clicks) > position]
+        clicked = [known[row][position] for row in rows]
         step = [state[rows] for state in states]
         items = torch.tensor(clicked, device=job.device)
         model.hidden_step(model.embed(items, step)[0], step)
@@ -66,7 +67,7 @@ def scores(sessions: list[Items]) -> Scores:
     _, vectors, biases = model.embed(no_item, states)
     scored = model.score_items(states[-1], vectors, biases).cpu().numpy()
     result = np.full((len(sessions), job.items), -np.inf)
-    result[:, gru.data_iterator.itemidmap.index - 1] = scored
+    result[:, trained - 1] = scored
     return result
 
 

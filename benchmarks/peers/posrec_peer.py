@@ -37,6 +37,8 @@ class Times(Progress):
 data = posrec.load(job.data)
 spec = find_spec(job.model)
 settings: dict[str, Any] = {"protocol": "early-stop", **job.settings}
+if job.most_minutes == 0:
+    settings["epochs"] = 1  # the only limit of time that a training of posrec can have
 chosen_by = Settings(**spec.settings).choose_by
 if not spec.is_trained:
     # Trained models leave the validation sessions out of the training, like the peers.

@@ -81,11 +81,13 @@ with job.training():
     model.fit(dataset)
 best = model.fit_trainer.checkpoint_callback.best_model_path
 model.load_weights_from_checkpoint(best)
+# Those of the clicks that were not held out.
+trained = model.data_preparator.item_id_map.external_ids
 
 
 def recommend(sessions: list[Items], count: int) -> pd.DataFrame:
     clicks = interactions(sessions)
-    clicks = clicks[clicks[Columns.Item].isin(dataset.item_id_map.external_ids)]
+    clicks = clicks[clicks[Columns.Item].isin(trained)]
     users = IdMap.from_values(np.arange(len(sessions)))
     items = dataset.item_id_map
     new = Dataset(users, items, Interactions.from_raw(clicks, users, items))

@@ -114,7 +114,7 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "truncated": False,
         "spread": 0.05,
     },
-    ("recbole", "narm"): AS_RECBOLE | {"hidden": 128, "spread": 0.08},
+    ("recbole", "narm"): AS_RECBOLE | {"hidden": 128, "softmax": False, "spread": 0.08},
     ("recbole", "sasrec"): AS_RECBOLE
     | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): AS_RECBOLE,

@@ -130,7 +130,8 @@ def equal_settings() -> Table:
         for dataset in DATASETS:
             both = [rows.get(dataset) for rows in (theirs, ours)]
             cells += [metric(row, "recall@20") for row in both]
-            values = [row["metrics"]["recall@20"] for row in both if row]
+            ended = [row for row in both if row and not row["ended_by_limit"]]
+            values = [row["metrics"]["recall@20"] for row in ended]
             is_known = len(values) == 2
             cells.append(f"{values[1] - values[0]:+.1f}" if is_known else MISSING)
         table.append(cells)

@@ -94,8 +94,7 @@ def time_run(
     encoder = recommender.ranker.encoder
     search = recommender.ranker.search
     assert isinstance(search, ExactSearch)
-    rounded = search.rounded
-    assert rounded is not None
+    assert search.rounded is not None
     numbers = [recommender.look_up(session).numbers for session in sessions]
     encoded = [
         padded([clicks], encoder.max_length, encoder.stride) for clicks in numbers
@@ -114,7 +113,6 @@ def time_run(
         "its search": timed(
             lambda vector: search.search(vector, [K + 5], [None]), vectors
         ),
-        "of that, the 8-bit product": timed(rounded.scores, vectors),
         "by torch": timed(partial(by_torch.recommend, k=K), sessions),
         f"in batches of {BATCH}": timed(partial(recommender.recommend, k=K), batches)
         / BATCH,

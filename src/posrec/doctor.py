@@ -18,7 +18,6 @@ EXTRAS = {
     "s3": "logs in S3 (s3://bucket/...)",
     "gs": "logs in Google Cloud Storage (gs://bucket/...)",
     "azure": "logs in Azure Blob Storage (abfs://container/...)",
-    "tune": "posrec tune",
     "ray": "--engine ray of posrec prepare, score, tune and reproduce",
     "track": "posrec train --track tensorboard",
     "mlflow": "posrec train --track mlflow",

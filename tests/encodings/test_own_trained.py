@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import command, items_of, refused, without_novelty
+from tests.helpers import command, items_of, plain_values, refused
 from torch import Tensor
 
 import posrec
@@ -95,8 +95,8 @@ def test_a_run_records_its_encoding_and_opens_only_with_it(
     metrics = json.loads((here / "run" / "metrics.json").read_text())
     named = ("--json", "--encoding", f"mine.py:{name}")
     again = command("evaluate", "run", small.path, *named)
-    found = without_novelty(json.loads(again.out))
-    assert found == pytest.approx(without_novelty(metrics))
+    found = plain_values(json.loads(again.out))
+    assert found == pytest.approx(plain_values(metrics))
     shown = command("recommend", "run", "i1", "-k", 2, *named)
     items = [answer["item"] for answer in json.loads(shown.out)["items"]]
     opened = posrec.Recommender.load("run", "cpu", encoding=f"mine.py:{name}")
@@ -203,7 +203,6 @@ def test_an_attention_bias_of_ones_own_is_used() -> None:
 
 
 def test_a_search_with_ones_own_encoding(small: PreparedDataset, here: Path) -> None:
-    pytest.importorskip("optuna")
     settings = ("--set=d=16", "--set=encoding=mine.py:Nearness")
     options = ("--trials", 1, "--epochs", 1, *settings)
     done = command("tune", small.path, "--model", "stamp", "--out", "tuning", *options)

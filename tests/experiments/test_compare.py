@@ -61,7 +61,8 @@ def test_a_comparison_is_written_and_says_who_is_better(
     written = json.loads((out / "comparison.json").read_text())
     assert written["metrics"]["pop"] == result.metrics["pop"]
     report = (out / "report.html").read_text()
-    assert report.count("<svg") == 6  # two metrics by length, popularity, first repeat
+    # Two metrics by length, popularity, first repeat and day.
+    assert report.count("<svg") == 8
     assert "By mrr@20, posrec is better than pop." in report
     assert report.index("is better than") < report.index("<table")
     settings = "--set d=16 --set epochs=2 --set batch_size=32"

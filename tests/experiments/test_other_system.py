@@ -8,13 +8,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
+from markupsafe import escape
 from tests.helpers import ROOT, RecordingProgress, command, listed, refused
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
+from posrec.evaluation.evaluate import Evaluation
+from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.other_system import (
     COLUMNS,
+    compare_orders,
     rank_scores,
     sample_id,
     write_samples,
@@ -79,6 +84,94 @@ def test_ranks_by_hand(data: PreparedDataset, tmp_path: Path) -> None:
     assert evaluation.dataset == data.fingerprint
     assert "2 of 9 rows are of items" in progress.messages[0]
     assert "1 of 4 test samples have no scores" in progress.messages[1]
+    # Among all items, the target that can't be recommended is the first.
+    (warning,) = evaluation.warnings
+    assert warning.startswith("1 test sample with a target that no training session")
+    assert "1 of them among the first 20" in warning
+    assert "25.00 more R@20" in warning
+
+
+def test_a_target_outside_training_that_is_not_ranked(
+    data: PreparedDataset, tmp_path: Path
+) -> None:
+    rows = rows_of(data, [(1, "new", 1.0), (4, "new", -math.inf), (4, "a", 1.0)])
+    path = write_scores(tmp_path / "scores.parquet", rows)
+    assert rank_scores(path, data, SilentProgress()).warnings == ()
+
+
+def ranked_as(ranks: list[int]) -> Evaluation:
+    tensor = torch.tensor(ranks)
+    return Evaluation(rank_metrics(tensor), tensor, tensor)
+
+
+def test_the_order_of_samples_matters_beyond_rounding() -> None:
+    ranks = [1] * 600 + [21] * 400
+    first = ranked_as(ranks)
+    progress = RecordingProgress()
+    # Past the first 20, ranks are not told apart.
+    further = ranked_as([1] * 600 + [900] * 400)
+    rounded = ranked_as([2] * 10 + ranks[10:])
+    for again in (first, further, rounded):
+        assert compare_orders(first, again, progress) == first
+    counts = [
+        message.split(" of 1,000 test samples")[0] for message in progress.messages
+    ]
+    assert counts == ["0", "0", "10"]
+    # Few ranks, but all of them move out of the first 20; many ranks, within the first 20.
+    moved = ranked_as([21] * 10 + ranks[10:])
+    reordered = ranked_as([2] * 11 + ranks[11:])
+    for again, count, recall in ((moved, 10, "59.00"), (reordered, 11, "60.00")):
+        (warning,) = compare_orders(first, again, progress).warnings
+        assert warning.startswith(f"{count} of 1,000 test samples have another rank")
+        assert f"R@20 is {recall} instead of 60.00" in warning
+
+
+def test_shuffled_samples_are_the_same_in_another_order(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    lines = []
+    for name, options in (("a", ()), ("b", ("--shuffled",)), ("c", ("--shuffled",))):
+        path = tmp_path / f"{name}.jsonl"
+        done = command("compare", small.path, "--samples", path, *options)
+        assert done.code == 0, done.err
+        lines.append(path.read_text().splitlines())
+    in_order, shuffled, again = lines
+    assert shuffled == again
+    assert shuffled != in_order
+    assert sorted(shuffled) == in_order
+
+
+def test_a_system_that_reads_its_batch_is_found(
+    small: PreparedDataset, trained: Path, tmp_path: Path
+) -> None:
+    """It sees the next line, which in the file's order is often the longer session."""
+    scored = {}
+    for name, options in (("ordered", ()), ("shuffled", ("--shuffled",))):
+        samples = tmp_path / f"{name}.jsonl"
+        command("compare", small.path, "--samples", samples, *options)
+        lines = [json.loads(line) for line in samples.read_text().splitlines()]
+        rows = []
+        for line, following in zip(lines, [*lines[1:], lines[0]], strict=True):
+            last = line["session"][-1]
+            peeked = following["session"][-1]
+            rows.append((line["id"], last, 1.0))
+            if peeked != last:
+                rows.append((line["id"], peeked, 2.0))
+        frame = pl.DataFrame(rows, COLUMNS, orient="row").sort("session")
+        scored[name] = write_scores(tmp_path / f"{name}.parquet", frame)
+    out = tmp_path / "out"
+    scores = ("--scores", f"peeks={scored['ordered']}")
+    again = ("--scores-again", f"peeks={scored['shuffled']}")
+    done = command(
+        "compare", small.path, "--runs", trained, *scores, *again, "--out", out
+    )
+    assert done.code == 0, done.err
+    (warning,) = read_json(out / "comparison.json")["warnings"]
+    assert re.match(r"peeks: [\d,]+ of [\d,]+ test samples have another rank", warning)
+    assert warning in done.err
+    report = (out / "report.html").read_text()
+    assert escape(warning) in report
+    assert f"--scores-again peeks={scored['shuffled']}" in report
 
 
 ROW = st.tuples(st.integers(1, 4), st.sampled_from("abcdef"))
@@ -203,6 +296,8 @@ def test_an_item_twice_a_missing_column_and_a_broken_line(
         ("--scores a=x.parquet --scores a=y.parquet", "same name"),
         ("--scores a=none.parquet --models pop", "none.parquet does not exist"),
         ("--scores a=x.csv --models pop", "x.csv: the file name must end in"),
+        ("--scores-again a=x.parquet --models pop,spop", "add --scores a=FILE"),
+        ("--shuffled --models pop,spop", "--shuffled needs --samples"),
         ("--samples samples.csv", "must end in .jsonl"),
         ("--samples there.jsonl", "there.jsonl: exists already"),
         ("--scores pop=x.parquet --models pop", "there is pop, pop"),

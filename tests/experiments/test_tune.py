@@ -1,21 +1,31 @@
-"""Tuning: on validation alone, resumed, pruned, and the command that it ends with."""
+"""Tuning: on validation alone, resumed, stopped early, equal budgets, and the commands at the
+end."""
 
+import math
 import re
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from tests.helpers import RecordingProgress, command, listed
 
 import posrec
-from posrec.config import Range
+from posrec.config import Range, SearchSpace
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
-from posrec.experiments import tune as module
-from posrec.experiments.tune import Tuned, train_command, tune
+from posrec.experiments.tune import (
+    Budget,
+    HopelessTrial,
+    TrialProgress,
+    Tuned,
+    draw_trials,
+    train_command,
+    tune,
+    tune_models,
+)
 from posrec.io import read_json
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
@@ -57,10 +67,10 @@ def test_a_search_is_resumed_and_starts_with_the_default_settings(
     more = tune(small, "posrec", 3, tmp_path, FAST, progress=recorded, **options)
     assert more.trials == 3
     continued, trial = recorded.messages
-    assert continued == f"continuing after 2 trials in {tmp_path / 'study.db'}"
+    assert continued == f"continuing after 2 trials in {tmp_path / 'tuning.json'}"
     value = r"(mrr@20|stopped early at mrr@20) \d+\.\d\d"
-    assert re.match(rf"trial 3 of 3: {value}; l2=", trial)
-    history = read_json(tmp_path / "tuning.json")["history"]
+    assert re.match(rf"posrec, trial 3 of 3: {value}; l2=", trial)
+    history = read_json(tmp_path / "tuning.json")["posrec"]["history"]
     # Every trial has every setting that is searched, and the first has the defaults.
     searched = MODELS["posrec"].search_space.keys() - FAST.keys()
     assert [set(trial["settings"]) for trial in history] == [searched] * 3
@@ -72,6 +82,68 @@ def test_a_search_is_resumed_and_starts_with_the_default_settings(
     assert (more.value, more.settings) == (best["mrr@20"], best["settings"])
     assert more.value >= first.value
     assert tune(small, "posrec", 3, tmp_path, FAST, **options) == more
+    with pytest.raises(InputError, match="a search of posrec with seed 0, now 1"):
+        tune(small, "posrec", 3, tmp_path, FAST, seed=1, **options)
+    (tmp_path / "tuning.json").write_text("[1]")
+    with pytest.raises(InputError, match="was not written by posrec tune"):
+        tune(small, "posrec", 3, tmp_path, FAST, **options)
+
+
+SPACE: SearchSpace = {"k": (1, 2, 3), "rate": Range(0.001, 0.1)}
+
+
+@given(seed=st.integers(0, 100), first=st.integers(1, 9))
+def test_more_trials_begin_with_those_of_fewer(seed: int, first: int) -> None:
+    draws = draw_trials(SPACE, {"k": 2, "rate": 0.01}, Budget(12, seed=seed))
+    assert draws[0] == {"k": 2, "rate": 0.01}
+    shorter = draw_trials(SPACE, {"k": 2, "rate": 0.01}, Budget(first, seed=seed))
+    assert draws[:first] == shorter
+    for draw in draws:
+        assert draw["k"] in (1, 2, 3)
+        assert 0.001 <= draw["rate"] <= 0.1
+
+
+def test_the_logarithm_of_a_range_is_drawn_uniformly() -> None:
+    draws = draw_trials(SPACE, {"k": 9, "rate": 0.01}, Budget(3000))  # 9 is not drawn
+    shares = [math.log(draw["rate"] / 0.001) / math.log(100) for draw in draws]
+    for tenth in range(1, 10):
+        below = sum(share < tenth / 10 for share in shares) / len(shares)
+        assert below == pytest.approx(tenth / 10, abs=0.04)
+
+
+def test_a_small_space_ends_the_search_early(small: PreparedDataset) -> None:
+    spec = replace(MODELS["vsknn"], search={"k": (100, 300)})
+    tuned = tune(small, spec, 9, device="cpu", progress=SilentProgress())
+    assert [trial["settings"]["k"] for trial in tuned.history] == [300, 100]
+
+
+def test_models_take_turns_and_are_chosen_by_one_metric(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    recorded = RecordingProgress()
+    fixed = {"max_length": 20}
+    budget = Budget(2, epochs=1)
+    models = ["stan", "coclick"]
+    tuned = tune_models(small, models, budget, tmp_path, fixed, "cpu", recorded)
+    begins = [message.split(" of ")[0] for message in recorded.messages]
+    turns = ["stan, trial 1", "coclick, trial 1", "stan, trial 2", "coclick, trial 2"]
+    assert begins == turns
+    for model in models:
+        assert (tuned[model].trials, tuned[model].metric) == (2, "ndcg@20")
+        alone = tune(
+            small, model, 2, fixed={**fixed, "choose_by": "ndcg@20"}, device="cpu"
+        )
+        assert alone.value == pytest.approx(tuned[model].value)
+    options = ("--trials", 2, "--epochs", 1, "--set", "max_length=20")
+    out = ("--device", "cpu", "--out", tmp_path)
+    done = command("tune", small.path, "--models", "stan,coclick", *options, *out)
+    assert done.code == 0, done.err
+    value = f"{100 * tuned['stan'].value:.2f}"
+    default = f"{100 * (tuned['stan'].default_value or 0):.2f}"
+    assert re.search(rf"^stan +2 +0 +0 +{default} +{value} ", done.out, re.MULTILINE)
+    assert "ndcg@20 on validation, in percent, of trials with seed 0" in done.out
+    begin = f"posrec train {small.path} --model coclick --out runs/tuned --set"
+    assert done.out.splitlines()[-1].startswith(begin)
 
 
 def test_the_test_part_is_not_looked_at(
@@ -83,17 +155,46 @@ def test_the_test_part_is_not_looked_at(
     assert tune(small, "stamp", 1, fixed=FAST, epochs=1, device="cpu").trials == 1
 
 
-def test_a_hopeless_trial_is_cut(small: PreparedDataset, tmp_path: Path) -> None:
-    """Rates that learn nothing, after enough trials that did."""
-    fixed = {"d": 8, "batch_size": 64, "l2": 0.0, "steps": 1, "anchors": False}
-    good = replace(MODELS["srgnn"], search={"learning_rate": Range(0.001, 0.02)})
-    hopeless = replace(MODELS["srgnn"], search={"learning_rate": Range(1e-9, 2e-9)})
-    tune(small, good, 5, tmp_path, fixed, epochs=4, device="cpu")
-    tuned = tune(small, hopeless, 7, tmp_path, fixed, epochs=4, device="cpu")
-    states = [trial["state"] for trial in tuned.history]
-    assert tuned.pruned >= 2
-    assert states[-2:] == ["pruned", "pruned"]
-    assert "complete" in states
+@pytest.mark.parametrize(
+    ("others", "values", "is_hopeless"),
+    [
+        # The median at epoch 2 is 0.4.
+        ([[0.1, 0.3], [0.1, 0.4], [0.1, 0.5], [0.1]], [0.1, 0.39], True),
+        ([[0.1, 0.3], [0.1, 0.4], [0.1, 0.5], [0.1]], [0.1, 0.4], False),
+        ([[0.1, 0.3], [0.1, 0.4], [0.1, 0.5], [0.1]], [0.41, 0.2], False),
+        ([[0.3], [0.4], [0.5], [0.6]], [0.1], False),  # the first epoch
+        ([[0.1, 0.3], [0.1, 0.4], [0.1, 0.5]], [0.1, 0.2], False),  # too few others
+        ([[0.1], [0.1], [0.1], [0.1]], [0.1, 0.2], False),  # none came so far
+    ],
+)
+def test_which_trial_is_hopeless(
+    others: list[list[float]], values: list[float], is_hopeless: bool
+) -> None:
+    progress = TrialProgress("mrr@20", others)
+    for epoch, value in enumerate(values[:-1], start=1):
+        progress.validated(epoch, {"mrr@20": value})
+    ended = False
+    try:
+        progress.validated(len(values), {"mrr@20": values[-1]})
+    except HopelessTrial:
+        ended = True
+    assert ended == is_hopeless
+    assert progress.by_epoch == values
+
+
+def test_a_hopeless_trial_is_cut(small: PreparedDataset) -> None:
+    """Half of the rates learn nothing."""
+    rates = (0.02, 0.015, 0.01, 1e-9, 2e-9, 3e-9, 4e-9)
+    spec = replace(MODELS["srgnn"], search={"learning_rate": rates})
+    fixed = {"d": 8, "batch_size": 64, "l2": 0.0, "steps": 1}
+    tuned = tune(small, spec, 7, fixed=fixed, epochs=3, device="cpu")
+    assert tuned.settings["learning_rate"] > 0.001
+    assert tuned.pruned >= 1
+    for number, trial in enumerate(tuned.history):
+        assert trial["state"] in ("complete", "pruned")
+        if trial["state"] == "pruned":
+            assert number >= 4
+            assert len(trial["by_epoch"]) >= 2
 
 
 def test_failed_trials_end_the_search_only_if_all_fail(small: PreparedDataset) -> None:
@@ -119,17 +220,18 @@ def test_the_command_it_ends_with_trains(
 
 
 def test_counting_models_get_no_protocol() -> None:
-    tuned = Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0)
+    tuned = Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0, 1.0)
     line = train_command(Path("shop"), "vsknn", tuned, {"idf": "5"}, 9)
     begin = "posrec train shop --model vsknn --out runs/tuned"
     assert line == f"{begin} --set idf=5 --set k=100"
 
 
 def test_the_default_model_may_train_for_longer_than_its_epochs() -> None:
-    tuned = Tuned({}, 0.1, "mrr@20", None, 1, 0, 0)
+    tuned = Tuned({}, 0.1, "mrr@20", None, 1, 0, 0, 1.0)
     line = train_command(Path("shop"), "posrec-plus", tuned, {})
     assert "--epochs" not in line
     assert "--epochs 6" in train_command(Path("shop"), "posrec-plus", tuned, {}, 6)
+    assert "--set choose_by=mrr@20" in line
 
 
 def test_a_setting_of_the_model_has_the_models_default(small: PreparedDataset) -> None:
@@ -174,9 +276,3 @@ def test_what_is_refused(
     with pytest.raises(InputError, match=message):
         tune(small, model, 1, tmp_path / "out", fixed)
     assert not (tmp_path / "out").exists()
-
-
-def test_optuna_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(InputError, match=r"pip install 'posrec\[tune\]'"):
-        module.import_optuna()

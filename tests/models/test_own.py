@@ -38,7 +38,6 @@ def test_a_model_is_added_in_under_sixty_lines() -> None:
 
 @pytest.mark.process
 def test_the_page_runs(here: Path) -> None:
-    pytest.importorskip("optuna")
     (shown,) = blocks("sh")
     for line in shown.splitlines():
         words = shlex.split(line)[1:]

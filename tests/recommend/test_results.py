@@ -10,7 +10,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation, Recommendations
-from tests.helpers import without_novelty
+from tests.helpers import plain_values
 
 
 def test_short_texts(small: PreparedDataset, trained: Path) -> None:
@@ -74,8 +74,8 @@ def test_evaluate_gives_the_metrics_of_the_run_and_writes_nothing(
     before = {path: path.stat().st_mtime_ns for path in trained.iterdir()}
     recommender = posrec.Recommender.load(trained, "cpu")
     evaluation = posrec.evaluate(recommender, small, SilentProgress())
-    found = without_novelty(evaluation.as_json())
-    assert found == pytest.approx(without_novelty(recommender.run.metrics))
+    found = plain_values(evaluation.as_json())
+    assert found == pytest.approx(plain_values(recommender.run.metrics))
     assert evaluation.by_novelty["all"]["samples"] == len(small.test)
     assert {path: path.stat().st_mtime_ns for path in trained.iterdir()} == before
     assert evaluation.to_frame().row(0, named=True) == found

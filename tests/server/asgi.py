@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from starlette.applications import Starlette
+from starlette.routing import Router
 from starlette.types import Message
 
 from posrec.server.application import application
@@ -20,7 +20,7 @@ from tests.server.asking import Answer, Asker
 
 
 class InProcess(Asker):
-    def __init__(self, app: Starlette, portal: BlockingPortal) -> None:
+    def __init__(self, app: Router, portal: BlockingPortal) -> None:
         super().__init__()
         self.app = app
         self.portal = portal  # to a thread with an event loop
@@ -80,7 +80,7 @@ def in_process(*runs: Path, onnx: bool = False, **settings: Any) -> Iterator[InP
         LOG.addHandler(reader)
         LOG.setLevel(logging.INFO)
         try:
-            with portal.wrap_async_context_manager(app.router.lifespan_context(app)):
+            with portal.wrap_async_context_manager(app.lifespan_context(app)):
                 yield server
         finally:
             LOG.removeHandler(reader)

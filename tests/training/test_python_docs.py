@@ -14,7 +14,6 @@ PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 def test_the_python_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
     chain_shop(tmp_path, seed=0, sessions=60).path.rename("shop")
     _, block = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -102,14 +102,22 @@ def compare(
     scores: list[str] | None = optional(
         "name=FILE: another system's scores, Parquet or JSON lines; can be repeated."
     ),
+    scores_again: list[str] | None = optional(
+        "name=FILE: that system's scores of the --shuffled samples; warns if they differ."
+    ),
     samples: Path | None = optional(
         "Write the test samples to this .jsonl file, for another system."
     ),
+    shuffled: bool = switch("--shuffled", "Write --samples in another order."),
     match_ids: bool = switch(
         "--match-ids", "Runs may have other items: match them by id."
     ),
     out: Path = Option(
         Path("comparison"), help="The folder for the runs and the report."
+    ),
+    windows: int | None = optional(
+        "Train every model in this many windows in time, the last of which is the test part.",
+        min=2,
     ),
     settings: list[str] | None = Option(
         None, "--set", help="key=value, for every trained model."
@@ -121,8 +129,10 @@ def compare(
 
     Example: posrec compare shop --models posrec,pop
     posrec compare shop --models stan --runs runs/first --runs runs/second
+    posrec compare shop --models posrec,stan --windows 4
     posrec compare shop --samples samples.jsonl
-    posrec compare shop --runs runs/first --scores other=scores.parquet
+    posrec compare shop --samples shuffled.jsonl --shuffled
+    posrec compare shop --runs runs/first --scores other=a.parquet --scores-again other=b.parquet
     """
     from posrec.data.dataset import load
     from posrec.evaluation.novelty import notices
@@ -130,13 +140,14 @@ def compare(
 
     data = load(dataset)
     chosen = parse_pairs(settings)
-    files = parse_pairs(scores, "--scores other=scores.parquet")
-    if len(files) < len(scores or []):
-        raise InputError("--scores: two files have the same name; give each its own")
+    files = parse_files("--scores", scores)
+    files_again = parse_files("--scores-again", scores_again)
+    if shuffled and samples is None:
+        raise InputError("--shuffled needs --samples FILE, the file to write")
     if samples is not None:
         from posrec.experiments.other_system import write_samples
 
-        write_samples(data, samples)
+        write_samples(data, samples, shuffled)
         say(f"Wrote {plural(len(data.test), 'test sample')} to {samples}.")
         if not (models or runs or files):
             return
@@ -150,15 +161,27 @@ def compare(
             progress,
             runs=runs or [],
             scores=files,
+            scores_again=files_again,
             match_ids=match_ids,
+            windows=windows,
         )
     console.print(comparison_tables(result, data.ceiling))
     report = f"The report is in {out}/report.html"
     if len(result.pairs) > len(result.pairs_with_best()):
         report += f", with all {len(result.pairs)} comparisons"
     say(f"{result.conclusion()} {report}.")
-    for notice in notices(data):
+    if result.windows is not None:
+        say(result.windows.conclusion())
+    for notice in [*result.warnings, *notices(data)]:
         warn(notice)
+
+
+def parse_files(option: str, pairs: list[str] | None) -> dict[str, str]:
+    """The values of an option that is given as name=FILE."""
+    files = parse_pairs(pairs, f"{option} other=scores.parquet")
+    if len(files) < len(pairs or []):
+        raise InputError(f"{option}: two files have the same name; give each its own")
+    return files
 
 
 def positions(
@@ -248,11 +271,15 @@ def reproduce(
 
 def tune(
     dataset: Dataset,
-    model: str = Option(
-        DEFAULT_MODEL, help="See posrec models; or your own, as my_model.py:MY_SPEC."
+    models: str = Option(
+        DEFAULT_MODEL,
+        "--model",
+        "--models",
+        help="See posrec models; or your own, as my_model.py:MY_SPEC. Several, with commas "
+        "between, get the same number of trials.",
     ),
     trials: int = Option(
-        20, min=1, help="How many in all, including those of earlier calls."
+        20, min=1, help="How many of each model, including those of earlier calls."
     ),
     out: Path = Option(
         Path("tuning"), help="The folder of the search; naming it again continues it."
@@ -270,14 +297,16 @@ def tune(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Search for good settings on the validation part; the test part is not used. Needs
-    posrec[tune].
+    """Search for good settings of models on the validation part, with the same budget for each; the
+    test part is not used.
 
     Example: posrec tune shop --trials 30
+    posrec tune shop --models narm,sasrec,stan --trials 20
     posrec tune shop --trials 200 --engine ray
     """
+    from posrec.cli.tables import tuning_table
     from posrec.data.dataset import load
-    from posrec.experiments.tune import train_command, tune
+    from posrec.experiments.tune import Budget, train_command, tune_models
     from posrec.io.executor import executor_of
 
     fixed = parse_pairs(settings)
@@ -285,22 +314,17 @@ def tune(
         executor_of(engine, address, workers) as executor,
         TerminalProgress() as progress,
     ):
-        tuned = tune(
+        tuned = tune_models(
             load(dataset),
-            model,
-            trials,
+            models.split(","),
+            Budget(trials, epochs, seed),
             out,
             fixed,
-            epochs=epochs,
-            device=device,
-            seed=seed,
-            progress=progress,
-            executor=executor,
+            device,
+            progress,
+            executor,
         )
-    by_default = "the defaults were not tried"
-    if tuned.default_value is not None:
-        by_default = f"{100 * tuned.default_value:.2f} with the default settings"
-    counts = f"{plural(tuned.trials, 'trial')}, {tuned.pruned} stopped early"
-    best = f"Best {tuned.metric} on validation: {100 * tuned.value:.2f} ({by_default})"
-    say(f"{counts}, {tuned.failed} failed. {best}. Train with it:")
-    say(train_command(dataset, model, tuned, fixed, epochs))
+    console.print(tuning_table(tuned, seed))
+    say("Train with the best settings:")
+    for model, outcome in tuned.items():
+        say(train_command(dataset, model, outcome, fixed, epochs))

@@ -23,6 +23,7 @@ from posrec.cli.tables import (
     doctor_table,
     evaluation_tables,
     models_table,
+    parts_table,
     settings_table,
     without_markdown,
 )
@@ -151,6 +152,10 @@ def evaluate(
     exclude: str | None = optional(
         "Rank without the current item, or without all seen ones; write nothing."
     ),
+    windows: int | None = optional(
+        "Also show the metrics of this many parts of the test part, in order of time.",
+        min=2,
+    ),
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -158,24 +163,32 @@ def evaluate(
     """Rank all items for every test sample: recall, mrr, ndcg, coverage, popularity.
 
     Example: posrec evaluate runs/first shop
+    posrec evaluate runs/first shop --windows 4
     """
     from posrec.data.dataset import load
     from posrec.evaluation.novelty import notices
+    from posrec.evaluation.windows import metrics_by_part, parts_of_test
     from posrec.fitting.evaluate_run import evaluate_run
     from posrec.runs.run import load_run
 
     opened = load_run(run, model, encoding)
     data = load(dataset)
+    parts = [] if windows is None else parts_of_test(data, windows)
     with TerminalProgress() as progress:
         evaluation = evaluate_run(
             opened, data, device, progress, match_ids, exclude, items
         )
     tables = evaluation_tables(opened.config["model"], evaluation, data.ceiling)
-    show(evaluation.as_json(), tables, as_json)
+    figures = evaluation.as_json()
+    if parts:
+        by_part = metrics_by_part(evaluation.ranks, parts, data)
+        figures["windows"] = by_part
+        tables = Group(tables, "", parts_table(by_part))
+    show(figures, tables, as_json)
     if evaluation.of_lists and not as_json:
         of_lists = evaluation.of_lists.items()
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in of_lists)
-        say(f"Of the lists: {figures}.")
+        values = ", ".join(f"{name} {value:.4g}" for name, value in of_lists)
+        say(f"Of the lists: {values}.")
     for notice in notices(data, items is not None):
         warn(notice)
 

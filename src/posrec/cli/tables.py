@@ -17,8 +17,11 @@ from posrec.progress import printable
 
 if TYPE_CHECKING:
     from posrec.evaluation.evaluate import Evaluation
-    from posrec.experiments.compare import ComparisonResult, PairedTest
+    from posrec.evaluation.significance import PairedTest
+    from posrec.evaluation.windows import Windows
+    from posrec.experiments.compare import ComparisonResult
     from posrec.experiments.positions import PositionsResult
+    from posrec.experiments.tune import Tuned
     from posrec.models.registry import ModelSpec
 
 SHORT = {"recall": "R", "mrr": "M", "coverage": "cov", "popularity": "pop"}
@@ -154,10 +157,12 @@ LEGEND = (
 
 
 def metrics_table(
-    rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | None = None
+    rows: dict[str, dict[str, float]],
+    ceiling: dict[str, Any] | None = None,
+    legend: str = LEGEND,
 ) -> Table:
     """A row a model, in percent, with the best attainable under it where it is known."""
-    table = plain_table("%", caption=LEGEND, caption_justify="left")
+    table = plain_table("%", caption=legend, caption_justify="left")
     shown = [name for name in next(iter(rows.values())) if not name.startswith("ndcg")]
     for name in shown:
         metric, _, cutoff = name.partition("@")
@@ -197,12 +202,57 @@ def evaluation_tables(
     return Group(metrics, "", novelty_table({model: evaluation.by_novelty}))
 
 
+def parts_table(windows: dict[str, Any]) -> Table:
+    """A row for each window of `posrec evaluate`, then their mean and spread."""
+    metrics = windows["mean"]
+    rows = {}
+    for number, window in enumerate(windows["each"], start=1):
+        begins = f", {window['begins']} UTC" if window["begins"] else ""
+        rows[f"window {number}{begins}"] = {name: window[name] for name in metrics}
+    rows |= {"mean": metrics, "spread": windows["spread"]}
+    return metrics_table(rows, legend="spread: standard deviation between windows")
+
+
 def comparison_tables(
     result: "ComparisonResult", ceiling: dict[str, Any] | None
 ) -> Group:
     metrics = metrics_table(result.metrics, ceiling)
     novelty = novelty_table(result.by_novelty)
-    return Group(metrics, "", novelty, "", best_table(result.pairs_with_best()))
+    tables = Group(metrics, "", novelty, "", best_table(result.pairs_with_best()))
+    if result.windows is None:
+        return tables
+    return Group(tables, "", windows_table(result.windows))
+
+
+def windows_table(windows: "Windows") -> Table:
+    """By metric the model with the best mean, and below it every other one, in percent."""
+    count = len(windows.each)
+    figures = right("mean", "spread", "best is ahead", "shown", "p")
+    legend = (
+        "spread: standard deviation between windows\n"
+        "shown: by the paired test over the sessions of a window\n"
+        "p: sign test over windows, for this pair alone"
+    )
+    table = plain_table(
+        f"{count} windows, %", *figures, caption=legend, caption_justify="left"
+    )
+
+    def add_row(label: str | Text, model: str, metric: str, *cells: str) -> None:
+        means = (windows.mean[model][metric], windows.spread[model][metric])
+        table.add_row(label, *(f"{100 * figure:.2f}" for figure in means), *cells)
+
+    metric = None
+    for lead in windows.leads:
+        if lead.metric != metric:
+            metric = lead.metric
+            label = Text(printable(f"{metric}: {lead.best}"), "bold")
+            add_row(label, lead.best, metric)
+        ahead = f"in {lead.ahead} of {count}"
+        tests = zip(lead.differences, lead.shown, strict=True)
+        shown = f"in {sum(shown and value > 0 for value, shown in tests)}"
+        name = f"  {printable(lead.other)}"
+        add_row(name, lead.other, metric, ahead, shown, f"{lead.p:.3f}")
+    return table
 
 
 def best_table(pairs: "list[PairedTest]") -> Table:
@@ -245,6 +295,29 @@ def positions_tables(result: "PositionsResult") -> Group:
         p = "< 0.001" if worth.p < 0.001 else f"{worth.p:.3f}"
         gains.add_row(f"  {worth.question}", f"{worth.points:+.2f}", interval, p)
     return Group(metrics, "", gains)
+
+
+def tuning_table(tuned: "dict[str, Tuned]", seed: int) -> Group:
+    """A row a model, with what its trials were and the best of them."""
+    metric = next(iter(tuned.values())).metric
+    names = ("trials", "stopped", "failed", "default", "best", "seconds")
+    table = plain_table("", *right(*names))
+    for model, outcome in tuned.items():
+        value = outcome.default_value
+        cells = [
+            str(outcome.trials),
+            str(outcome.pruned),
+            str(outcome.failed),
+            "not tried" if value is None else f"{100 * value:.2f}",
+            f"{100 * outcome.value:.2f}",
+            f"{outcome.seconds:,.0f}",
+        ]
+        table.add_row(Text(printable(model), "bold"), *cells)
+    legend = (
+        f"default, best: {metric} on validation, in percent, of trials with seed {seed}\n"
+        "stopped: early, below the median of the model's other trials"
+    )
+    return Group(table, Text(legend, "table.caption"))
 
 
 def doctor_table(found: dict[str, Any]) -> Table:

@@ -95,6 +95,11 @@ class SessionDataset:
         session, target = self.locate(sample_ids)
         return target - self.offsets[session]
 
+    @property
+    def days(self) -> npt.NDArray[np.datetime64]:
+        """[sessions] the day (UTC) on which each began."""
+        return self.times.numpy().astype("datetime64[ms]").astype("datetime64[D]")
+
     def begun_after(self, time: int) -> Tensor:
         """[samples] whether the sample's session began after `time`."""
         session, _ = self.locate(torch.arange(len(self), device=self.times.device))
@@ -115,6 +120,14 @@ class SessionDataset:
             first, after = torch.searchsorted(targets, offsets[[0, -1]]).tolist()
             targets = targets[first:after]
         return SessionDataset(self.items, offsets, self.times[start:end], targets)
+
+    def cut(self, start: int, end: int) -> "SessionDataset":
+        """As `part`, with the items of these sessions alone."""
+        part = self.part(start, end)
+        first, after = part.offsets[[0, -1]].tolist()
+        targets = None if part.targets is None else part.targets - first
+        items = self.items[first:after]
+        return SessionDataset(items, part.offsets - first, part.times, targets)
 
     def to(self, device: torch.device | str) -> "SessionDataset":
         items = self.items.to(device)

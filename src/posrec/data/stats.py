@@ -13,7 +13,6 @@ from posrec.errors import InputError
 LENGTH_BINS = ("2", "3", "4", "5", "6-7", "8-10", "11-15", "16-20", "21-50", "51+")
 BIN_STARTS = torch.tensor([2, 3, 4, 5, 6, 8, 11, 16, 21, 51])
 TOP_SHARES = (0.01, 0.1, 0.2, 0.5)
-DAY = 86_400_000  # milliseconds
 PERCENTILES = (50, 90, 99)
 
 
@@ -64,12 +63,10 @@ def clicks_by_day(data: PreparedDataset, lengths: Tensor) -> dict[str, int]:
     """The clicks of sessions that began on each day (UTC); none if the log had no times."""
     if data.trained_until is None:
         return {}
-    times = torch.cat([data.train.times, data.test.times])
-    day = times.div(DAY, rounding_mode="floor")
-    days, session_day = torch.unique(day, return_inverse=True)
-    clicks = torch.zeros_like(days).scatter_add_(0, session_day, lengths)
-    dates = map(str, days.numpy().astype("datetime64[D]"))
-    return dict(zip(dates, clicks.tolist(), strict=True))
+    every = np.concatenate([data.train.days, data.test.days])
+    days, session_day = np.unique(every, return_inverse=True)
+    clicks = torch.bincount(torch.from_numpy(session_day).repeat_interleave(lengths))
+    return dict(zip(map(str, days), clicks.tolist(), strict=True))
 
 
 def percentiles(values: Tensor) -> dict[str, int]:

@@ -1,12 +1,14 @@
-"""Metrics by length of the session, position of the first repeat and popularity of the target."""
+"""Metrics by length of the session, position of the first repeat, popularity of the target, day."""
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from posrec.data.dataset import SessionDataset
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.evaluation.metrics import rank_metrics
+from posrec.evaluation.significance import session_of_samples
 
 # The lowest value of each group; a group ends before the next begins.
 LENGTHS = (1, 2, 3, 4, 6, 11, 21)  # clicks before the target
@@ -30,6 +32,15 @@ def groups_of_samples(
         "repeats": {"none": repeats == 0, **groups_of(repeats, FIRST_REPEATS)},
         "popularity": groups_of(clicks, POPULARITY),
     }
+
+
+def days_of_samples(data: PreparedDataset) -> dict[str, Tensor]:
+    """Which test samples [N] are of sessions that began on each day (UTC); no days if the log has
+    no times."""
+    if data.trained_until is None:
+        return {}
+    day = data.test.days[session_of_samples(data.test).numpy()]
+    return {str(date): torch.from_numpy(day == date) for date in np.unique(day)}
 
 
 def groups_of(values: Tensor, lowest: tuple[int, ...]) -> dict[str, Tensor]:

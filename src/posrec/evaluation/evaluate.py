@@ -57,8 +57,11 @@ class Evaluation:
     # By how often training saw the target, over all clicks: novelty.py.
     by_novelty: dict[str, dict[str, float]] = field(default_factory=dict)
     full_ranks: Tensor | None = None  # of all clicks
+    # By the day on which the session began: breakdown.py.
+    by_day: dict[str, dict[str, float]] = field(default_factory=dict)
     dataset: str = ""  # the fingerprint of the dataset whose test part was ranked
     ranking: str = RANKING
+    warnings: tuple[str, ...] = ()  # why the figures can't be compared with others
 
     def __repr__(self) -> str:
         shown = [
@@ -74,17 +77,18 @@ class Evaluation:
             **self.metrics,
             **self.of_lists,
             "by_novelty": self.by_novelty,
+            "by_day": self.by_day,
             "samples": len(self.ranks),
             "dataset": self.dataset,
             "ranking": self.ranking,
         }
 
     def to_frame(self) -> "pl.DataFrame":
-        """One row with all metrics and the number of samples, without `by_novelty`."""
+        """One row with all metrics and the number of samples, without `by_novelty` and `by_day`."""
         import polars as pl
 
         row = self.as_json()
-        del row["by_novelty"]
+        del row["by_novelty"], row["by_day"]
         return pl.DataFrame([row])
 
 

@@ -7,7 +7,7 @@ for feedback over visitors.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +34,51 @@ class Comparison:
     high: float
     p: float
     error: float  # standard error, over sessions
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """How two models differ in one metric; `corrected` is p after Holm over all tests."""
+
+    first: str
+    second: str
+    metric: str
+    comparison: Comparison
+    corrected: float
+
+    @property
+    def p_text(self) -> str:
+        return "< 0.001" if self.corrected < 0.001 else f"{self.corrected:.3f}"
+
+    @property
+    def is_shown(self) -> bool:
+        return self.corrected < LEVEL
+
+    @property
+    def verdict(self) -> str:
+        if not self.is_shown:
+            return "no difference shown"
+        better = self.first if self.comparison.difference > 0 else self.second
+        return f"{better} is better"
+
+    def exchanged(self) -> "PairedTest":
+        """The same test with the second model first."""
+        tested = self.comparison
+        comparison = replace(
+            tested, difference=-tested.difference, low=-tested.high, high=-tested.low
+        )
+        return PairedTest(
+            self.second, self.first, self.metric, comparison, self.corrected
+        )
+
+
+def tests_of(model: str, pairs: Iterable[PairedTest], metric: str) -> list[PairedTest]:
+    """The tests of a model in a metric, with the model first, against each of the others."""
+    return [
+        pair if pair.first == model else pair.exchanged()
+        for pair in pairs
+        if pair.metric == metric and model in (pair.first, pair.second)
+    ]
 
 
 def session_of_samples(samples: "SessionDataset") -> "Tensor":
@@ -145,6 +190,17 @@ def combine_errors(
     points = 100 * over_sessions.difference
     error, freedom = welch([(100 * over_sessions.error, sessions - 1), *over_seeds])
     return points, margin(error, freedom), two_sided_p(points, error, freedom)
+
+
+def sign_test(ahead: int, behind: int) -> float:
+    """The chance of so few on one side, or fewer, if each side were as likely (two-sided, exact).
+
+    >>> sign_test(4, 0), sign_test(5, 1), sign_test(2, 2)
+    (0.125, 0.21875, 1.0)
+    """
+    trials = ahead + behind
+    ways = sum(math.comb(trials, fewer) for fewer in range(min(ahead, behind) + 1))
+    return min(1.0, math.ldexp(ways, 1 - trials))
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, plural
-from posrec.evaluation.breakdown import groups_of_samples, metrics_by_group
+from posrec.evaluation.breakdown import (
+    days_of_samples,
+    groups_of_samples,
+    metrics_by_group,
+)
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING, gains
 from posrec.evaluation.novelty import notices
 from posrec.evaluation.significance import (
-    LEVEL,
     Comparison,
+    PairedTest,
     compare_paired,
     holm,
     session_of_samples,
+    tests_of,
 )
+from posrec.evaluation.windows import Window, Windows, begin_of, rolling_windows
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import train_and_score
@@ -39,42 +45,6 @@ REPORT = "report.html"
 Breakdown = dict[str, dict[str, dict[str, float]]]  # metrics by model and group
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """How two models differ in one metric; `corrected` is p after Holm over all tests."""
-
-    first: str
-    second: str
-    metric: str
-    comparison: Comparison
-    corrected: float
-
-    @property
-    def p_text(self) -> str:
-        return "< 0.001" if self.corrected < 0.001 else f"{self.corrected:.3f}"
-
-    @property
-    def is_shown(self) -> bool:
-        return self.corrected < LEVEL
-
-    @property
-    def verdict(self) -> str:
-        if not self.is_shown:
-            return "no difference shown"
-        better = self.first if self.comparison.difference > 0 else self.second
-        return f"{better} is better"
-
-    def exchanged(self) -> "PairedTest":
-        """The same test with the second model first."""
-        tested = self.comparison
-        comparison = replace(
-            tested, difference=-tested.difference, low=-tested.high, high=-tested.low
-        )
-        return PairedTest(
-            self.second, self.first, self.metric, comparison, self.corrected
-        )
-
-
 @dataclass(frozen=True, repr=False)
 class ComparisonResult:
     """What `compare` found: metrics by model, paired tests, and metrics by groups of samples."""
@@ -87,6 +57,11 @@ class ComparisonResult:
     by_novelty: (
         Breakdown  # over all clicks, by whether the target is known, rare or new
     )
+    by_day: (
+        Breakdown  # by the day (UTC) on which the session began, if the log has times
+    )
+    warnings: list[str]  # of figures that can't be compared with the others
+    windows: Windows | None = None  # of a rolling origin
 
     def __repr__(self) -> str:
         recalls = [
@@ -97,14 +72,10 @@ class ComparisonResult:
 
     def tests_of_best(self) -> dict[str, list[PairedTest]]:
         """By metric, the tests of the best model, put first, against all others."""
-        tests: dict[str, list[PairedTest]] = {}
-        for pair in self.pairs:
-            metric = pair.metric
+        tests = {}
+        for metric in dict.fromkeys(pair.metric for pair in self.pairs):
             best = max(self.metrics, key=lambda model: self.metrics[model][metric])
-            if pair.first == best:
-                tests.setdefault(metric, []).append(pair)
-            elif pair.second == best:
-                tests.setdefault(metric, []).append(pair.exchanged())
+            tests[metric] = tests_of(best, self.pairs, metric)
         return tests
 
     def pairs_with_best(self) -> list[PairedTest]:
@@ -157,7 +128,9 @@ def compare(
     own_settings: Mapping[str, dict[str, Any]] | None = None,
     runs: Sequence[str | Path] = (),
     scores: Mapping[str, str | Path] | None = None,
+    scores_again: Mapping[str, str | Path] | None = None,
     match_ids: bool = False,
+    windows: int | None = None,
 ) -> ComparisonResult:
     """Rank the test samples of a dataset with models, finished runs and other systems, at least two
     in all, and test which differences are real.
@@ -165,36 +138,43 @@ def compare(
     Args:
         data, device, progress: as for `posrec.fit`.
         models: models to train: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
-        out: the folder to write a run for each model, `comparison.json` and `report.html` into;
-            without it nothing is kept on disk.
+        out: the folder for a run of each model, `comparison.json` and `report.html`, if any.
         settings: settings of every trained model and of its training.
         own_settings: settings of single models by name, on top of `settings`.
         runs: folders of finished runs; tables name them by their folder.
         scores: files with the scores of other systems, by name (docs/training.md).
+        scores_again: their scores of the samples in another order; a warning says if they differ.
         match_ids: allow runs with other items than the dataset, which are matched by id.
+        windows: train in this many windows in time; the last is the test part (docs/protocol.md).
 
     Returns:
         The metrics of each and the paired tests.
 
     Raises:
-        InputError: if a model or a setting is not known, two have the same name, or there is no
-            test part; if a run or scores are not of its items or samples.
+        InputError: if an argument does not fit the dataset, or it has no test part.
 
     Example::
 
         found = posrec.compare(data, models=["posrec", "stan", "pop"], runs=["runs/first"])
         found.to_frame(), found.pairs_to_frame()
     """
-    candidates = Candidates.named(models, runs, scores or {})
+    candidates = Candidates.named(models, runs, scores or {}, scores_again or {})
     data.require_test_part()
     settings = settings or {}
     model_settings = settings_by_model(candidates, settings, own_settings or {})
+    datasets = [data]
+    if windows is not None:
+        candidates.require_models_alone()
+        datasets = rolling_windows(data, windows)
     options = FitOptions(device=device, progress=progress or default_progress())
     folder = None if out is None else Path(out)
-    evaluations = rank_all(candidates, data, model_settings, options, folder, match_ids)
-    result = compare_rankings(evaluations, data)
     if folder is not None:
-        command = command_line(candidates, data, settings)
+        check_folder(folder, candidates)
+    result = compare_on(
+        datasets, candidates, model_settings, options, folder, match_ids
+    )
+    if folder is not None:
+        command = command_line(candidates, data, settings, windows)
         write_comparison(folder, result, data, command, model_settings)
     return result
 
@@ -206,6 +186,7 @@ class Candidates:
     models: Mapping[str, str | ModelSpec]
     runs: Mapping[str, str | Path]
     scores: Mapping[str, str | Path]
+    scores_again: Mapping[str, str | Path]
 
     @classmethod
     def named(
@@ -213,8 +194,14 @@ class Candidates:
         models: Sequence[str | ModelSpec],
         runs: Sequence[str | Path],
         scores: Mapping[str, str | Path],
+        scores_again: Mapping[str, str | Path],
     ) -> "Candidates":
         """A run is named by its folder, or by its path where that name is taken."""
+        for name in scores_again.keys() - scores.keys():
+            raise InputError(
+                f"--scores-again {name}: there are no scores of that name to compare with; add "
+                f"--scores {name}=FILE"
+            )
         model_names = [short_name(model) for model in models]
         folder_names = [Path(run).absolute().name for run in runs]
         count = Counter([*folder_names, *model_names, *scores])
@@ -230,7 +217,15 @@ class Candidates:
                 "finished runs (--runs RUN) or scores of another system (--scores NAME=FILE)"
             )
         by_name = dict(zip(model_names, models, strict=True))
-        return cls(by_name, dict(zip(run_names, runs, strict=True)), scores)
+        by_folder = dict(zip(run_names, runs, strict=True))
+        return cls(by_name, by_folder, scores, scores_again)
+
+    def require_models_alone(self) -> None:
+        if self.runs or self.scores:
+            raise InputError(
+                "--windows trains every model in each window, which finished runs (--runs) and "
+                "scores of other systems (--scores) can't be; leave them out"
+            )
 
 
 def settings_by_model(
@@ -251,6 +246,46 @@ def settings_by_model(
     return by_model
 
 
+def check_folder(folder: Path, candidates: Candidates) -> None:
+    names = {path.name for path in folder.glob("*")}
+    if REPORT in names and COMPARISON not in names:
+        raise InputError(
+            f"{folder} has a {REPORT} that is not of a comparison; name another folder with --out"
+        )
+    for name in candidates.models:
+        if (folder / name / RUN).exists():
+            raise InputError(
+                f"{folder} has a run of {name} from an earlier comparison; name another folder "
+                f"with --out, or compare that run with --runs {folder / name}"
+            )
+
+
+def compare_on(
+    datasets: Sequence[PreparedDataset],
+    candidates: Candidates,
+    settings: Mapping[str, dict[str, Any]],
+    options: FitOptions,
+    folder: Path | None,
+    match_ids: bool,
+) -> ComparisonResult:
+    """Compare on the last dataset; the others are earlier windows, whose runs are not kept."""
+    windows = []
+    for number, data in enumerate(datasets, start=1):
+        if len(datasets) > 1:
+            sessions = plural(data.train.sessions, "training session")
+            options.progress.message(
+                f"window {number} of {len(datasets)}, after {sessions}:"
+            )
+        out = folder if number == len(datasets) else None
+        ranked = rank_all(candidates, data, settings, options, out, match_ids)
+        result = compare_rankings(ranked, data)
+        test = data.test
+        sizes = (data.train.sessions, test.sessions, len(test))
+        begins = begin_of(data, test)
+        windows.append(Window(begins, *sizes, result.metrics, result.pairs))
+    return replace(result, windows=Windows.of(windows) if len(windows) > 1 else None)
+
+
 def rank_all(
     candidates: Candidates,
     data: PreparedDataset,
@@ -261,17 +296,6 @@ def rank_all(
 ) -> dict[str, Evaluation]:
     """Rank the test samples with each candidate; the training of models comes last."""
     progress = options.progress
-    names = set() if folder is None else {path.name for path in folder.glob("*")}
-    if REPORT in names and COMPARISON not in names:
-        raise InputError(
-            f"{folder} has a {REPORT} that is not of a comparison; name another folder with --out"
-        )
-    for name in candidates.models:
-        if folder is not None and (folder / name / RUN).exists():
-            raise InputError(
-                f"{folder} has a run of {name} from an earlier comparison; name another folder "
-                f"with --out, or compare that run with --runs {folder / name}"
-            )
     ranked = {}
     for name, run in candidates.runs.items():
         ranked[name] = evaluate_finished(
@@ -279,9 +303,12 @@ def rank_all(
         )
     for name, file in candidates.scores.items():
         # This imports polars, which a machine that only trains may lack.
-        from posrec.experiments.other_system import rank_scores
+        from posrec.experiments.other_system import compare_orders, rank_scores
 
         ranked[name] = rank_scores(Path(file), data, progress)
+        if name in candidates.scores_again:
+            again = rank_scores(Path(candidates.scores_again[name]), data, progress)
+            ranked[name] = compare_orders(ranked[name], again, progress)
     for name, model in candidates.models.items():
         if find_spec(model).is_trained:
             progress.message(f"{name} is trained:")
@@ -295,7 +322,10 @@ def rank_all(
 
 
 def command_line(
-    candidates: Candidates, data: PreparedDataset, settings: Mapping[str, Any]
+    candidates: Candidates,
+    data: PreparedDataset,
+    settings: Mapping[str, Any],
+    windows: int | None,
 ) -> str:
     """The command that makes the same comparison, for the report."""
     words = ["posrec", "compare", str(data.path)]
@@ -305,8 +335,12 @@ def command_line(
         words += ["--runs", str(run)]
     for name, file in candidates.scores.items():
         words += ["--scores", f"{name}={file}"]
+    for name, file in candidates.scores_again.items():
+        words += ["--scores-again", f"{name}={file}"]
     for name, value in settings.items():
         words += ["--set", f"{name}={value}"]
+    if windows is not None:
+        words += ["--windows", str(windows)]
     return shlex.join(words)
 
 
@@ -333,7 +367,9 @@ def compare_rankings(
     corrected = holm([comparison.p for *_, comparison in tests])
     pairs = [PairedTest(*test, p) for test, p in zip(tests, corrected, strict=True)]
     breakdowns: dict[str, Breakdown] = {}
-    for kind, groups in groups_of_samples(data.test, data.train).items():
+    groupings = groups_of_samples(data.test, data.train)
+    groupings["by_day"] = days_of_samples(data)
+    for kind, groups in groupings.items():
         breakdowns[kind] = {
             name: metrics_by_group(evaluation.ranks, groups)
             for name, evaluation in evaluations.items()
@@ -344,7 +380,19 @@ def compare_rankings(
         for name, evaluation in evaluations.items()
         if evaluation.by_novelty  # not of another system
     }
-    return ComparisonResult(metrics, pairs, **breakdowns, by_novelty=by_novelty)
+    warnings = [
+        f"{name}: {warning}"
+        for name, evaluation in evaluations.items()
+        for warning in evaluation.warnings
+    ]
+    return ComparisonResult(
+        metrics,
+        pairs,
+        by_novelty=by_novelty,
+        warnings=warnings,
+        windows=None,
+        **breakdowns,
+    )
 
 
 def write_comparison(
@@ -394,7 +442,8 @@ def breakdown_figures(groups: Breakdown, label: str) -> list[Any]:
         for model, by_group in groups.items():
             values = [100 * group[metric] for group in by_group.values()]
             panel.plot(range(len(names)), values, marker="o", label=model)
-        panel.set_xticks(range(len(names)), names)
+        every = 1 + len(" ".join(names)) // 60  # so that names don't overlap
+        panel.set_xticks(range(0, len(names), every), names[::every])
         panel.set_xlabel(label)
         panel.set_title(f"{metric}, %")
         panel.set_ylim(bottom=0)

@@ -8,6 +8,7 @@ that is not listed for a sample has a score of minus infinity.
 
 import json
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -24,13 +25,18 @@ from posrec.data.source.files import File, find_files
 from posrec.data.source.readers.parquet import POLARS_ERRORS, open_parquet
 from posrec.errors import InputError, first_line, plural
 from posrec.evaluation.evaluate import Evaluation, evaluate
-from posrec.evaluation.metrics import ranks_of, top
+from posrec.evaluation.metrics import CUTOFFS, ranks_of, top
 from posrec.io import whole_file
 from posrec.progress import Progress, SilentProgress
 from posrec.recommend.files.formats import is_parquet
 
 COLUMNS = {"session": pl.String(), "item": pl.String(), "score": pl.Float64()}
 ROWS_AT_A_TIME = 1 << 18
+# What rounding may change where samples are scored in other batches: the share of the samples whose
+# rank differs, and R@20.
+ROUNDING = 0.01
+ROUNDING_OF_RECALL = 0.001
+WORST = max(CUTOFFS) + 1  # no metric looks further
 
 
 def sample_id(data: PreparedDataset, number: int) -> str:
@@ -38,7 +44,8 @@ def sample_id(data: PreparedDataset, number: int) -> str:
     return f"{data.fingerprint[:12]}-{number:0{len(str(len(data.test)))}d}"
 
 
-def write_samples(data: PreparedDataset, path: Path) -> None:
+def write_samples(data: PreparedDataset, path: Path, shuffled: bool = False) -> None:
+    """In their order, or in another one, which is always the same."""
     data.require_test_part()
     if path.exists():
         raise InputError(
@@ -50,8 +57,10 @@ def write_samples(data: PreparedDataset, path: Path) -> None:
     begins = data.test.offsets[session].tolist()
     clicks = [data.vocabulary.ids[item - 1] for item in data.test.items.tolist()]
     with whole_file(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        bounds = zip(begins, target.tolist(), strict=True)
-        for number, (begin, end) in enumerate(bounds, start=1):
+        samples = list(enumerate(zip(begins, target.tolist(), strict=True), start=1))
+        if shuffled:
+            random.Random(0).shuffle(samples)
+        for number, (begin, end) in samples:
             sample = {"id": sample_id(data, number), "session": clicks[begin:end]}
             file.write(json.dumps(sample, ensure_ascii=False) + "\n")
 
@@ -59,6 +68,8 @@ def write_samples(data: PreparedDataset, path: Path) -> None:
 def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evaluation:
     rows = ScoreRows(path, data)
     items = data.recommendable_items
+    known = len(data.vocabulary)
+    ranks_of_others = []  # of targets that are not ranked here, among all items
 
     def rank(
         samples: SessionDataset, ids: Tensor, max_length: int, k: int
@@ -66,10 +77,13 @@ def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evalua
         first = int(ids[0])
         end = int(ids[-1]) + 1
         sample, item, score = (column.to_torch() for column in rows.before(end))
-        scores = torch.full((len(ids), items), -math.inf, dtype=torch.float64)
+        scores = torch.full((len(ids), known), -math.inf, dtype=torch.float64)
         scores[sample - first, item] = score
         _, target = samples.locate(ids)
-        ranks = ranks_of(scores, samples.items[target].long())
+        targets = samples.items[target].long()
+        ranks_of_others.append(ranks_of(scores, targets)[targets > items])
+        scores = scores[:, :items]
+        ranks = ranks_of(scores, targets)
         values, columns = top(scores, k)
         return ranks, torch.where(values > -math.inf, columns + 1, 0)
 
@@ -91,7 +105,45 @@ def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evalua
         progress.message(
             f"{path}: {missing:,} of {count} have no scores and are misses"
         )
-    return replace(outcome, dataset=data.fingerprint)
+    warnings = warning_of_others(torch.cat(ranks_of_others), data)
+    return replace(outcome, dataset=data.fingerprint, warnings=warnings)
+
+
+def warning_of_others(ranks: Tensor, data: PreparedDataset) -> tuple[str, ...]:
+    """A warning if a system ranks targets that training does not have."""
+    ranked = int((ranks <= len(data.vocabulary)).sum())
+    if not ranked:
+        return ()
+    hits = int((ranks < WORST).sum())
+    return (
+        f"{plural(ranked, 'test sample')} with a target that no training session has are ranked, "
+        f"{hits:,} of them among the first {WORST - 1}. Here they are misses, as for all others; "
+        f"figures that count them have {100 * hits / len(data.test):.2f} more R@20.",
+    )
+
+
+def compare_orders(
+    first: Evaluation, again: Evaluation, progress: Progress
+) -> Evaluation:
+    """`first`, with a warning if the same system ranked otherwise when its samples were given in
+    another order."""
+    changed = int((first.ranks.clamp(max=WORST) != again.ranks.clamp(max=WORST)).sum())
+    count = plural(len(first.ranks), "test sample")
+    found = (
+        f"{changed:,} of {count} have another rank if the samples are in another order"
+    )
+    before = first.metrics["recall@20"]
+    after = again.metrics["recall@20"]
+    is_rounding = changed <= ROUNDING * len(first.ranks)
+    if is_rounding and abs(after - before) <= ROUNDING_OF_RECALL:
+        progress.message(f"{found}: no more than by rounding")
+        return first
+    warning = (
+        f"{found}: R@20 is {100 * after:.2f} instead of {100 * before:.2f}. Its scores use other "
+        "test samples, usually neighbours in the batch, which no server has when it answers, so "
+        "its figures can't be compared (docs/comparability.md)."
+    )
+    return replace(first, warnings=(*first.warnings, warning))
 
 
 class ScoreRows:
@@ -103,7 +155,7 @@ class ScoreRows:
         self.read = 0
         self.unknown = 0
         self.latest_sample = 0
-        self.items = pl.Enum(data.vocabulary.ids[: data.recommendable_items])
+        self.items = pl.Enum(data.vocabulary.ids)
         self.chunks = (
             self.checked(chunk)
             for file in find_files(path)
@@ -147,7 +199,7 @@ class ScoreRows:
             ) from None
 
     def checked(self, chunk: pl.DataFrame) -> pl.DataFrame:
-        """The chunk with numbers in place of ids, without items that are not ranked."""
+        """The chunk with numbers in place of ids, without items that the dataset does not have."""
         begin = f"{self.data.fingerprint[:12]}-"
         session = pl.col("session")
         number = session.str.strip_prefix(begin).cast(pl.Int64, strict=False)
@@ -170,9 +222,10 @@ class ScoreRows:
         self.read += len(rows)
         if len(rows):
             self.latest_sample = rows["sample"][-1]
-        ranked = rows.filter(pl.col("item").is_not_null())
+        item = pl.col("item")
+        ranked = rows.filter(item < self.data.recommendable_items)
         self.unknown += len(rows) - len(ranked)
-        return ranked.select("sample", "item", "score")
+        return rows.filter(item.is_not_null()).select("sample", "item", "score")
 
     def fault(self, row: dict[str, Any]) -> str:
         session = row["session"]

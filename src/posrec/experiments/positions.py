@@ -25,6 +25,7 @@ from posrec.evaluation.significance import (
     holm,
     session_of_samples,
 )
+from posrec.evaluation.windows import over
 from posrec.experiments.compare import TESTED
 from posrec.experiments.rendering import new_figure, svg
 from posrec.fitting.fit import train_and_score
@@ -148,7 +149,10 @@ def positions(
         len(data.test),
         seeds,
         settings,
-        {row: mean_metrics(by_seed) for row, by_seed in evaluations.items()},
+        {
+            row: over([evaluation.metrics for evaluation in by_seed], mean)
+            for row, by_seed in evaluations.items()
+        },
         answer_questions(evaluations, session_of_samples(data.test)),
     )
     if out is not None:
@@ -193,13 +197,6 @@ def shuffled_samples(
         samples.items[click], offsets, samples.times[session], offsets[1:] - 1
     )
     return shuffled, click
-
-
-def mean_metrics(by_seed: Sequence[Evaluation]) -> dict[str, float]:
-    names = by_seed[0].metrics
-    return {
-        name: mean(evaluation.metrics[name] for evaluation in by_seed) for name in names
-    }
 
 
 def answer_questions(

@@ -1,28 +1,33 @@
-"""Settings for one's own data: a resumable search on validation that stops poor trials early.
+"""Tuning: a random search for good settings, with the same budget for every model.
 
-Optuna proposes settings; the value of a trial is its best `choose_by` metric on the latest tenth of
-the training sessions. The study stays in this process: a trial gets its settings and the trials
-that had finished when it began, and compares itself with these to know whether to stop early.
+The first trial has the default settings. The others are drawn from the values that
+`setting(tune=)` declares, by the seed alone, so a search that was interrupted continues with the
+same trials. Models take turns. A trial compares its epochs with those of the trials of its model
+that had ended when it began, to know whether to stop early.
 """
 
+import math
+import random
 import shlex
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace
+from posrec.config import DEFAULT_MODEL, SearchSpace
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
-from posrec.errors import DoesNotFit, InputError, RunFailed, imported, plural
+from posrec.errors import DoesNotFit, InputError, RunFailed, plural
 from posrec.fitting.fit import train_and_score
 from posrec.fitting.job import FitOptions, configs_of, require_validation_part
-from posrec.io import write_json
-from posrec.io.executor import Cluster, Executor, ThisProcess
+from posrec.io import read_json, write_json
+from posrec.io.executor import Executor, ThisProcess
 from posrec.io.unfinished import one_writer
 from posrec.models.registry import (
     ModelSpec,
@@ -37,11 +42,24 @@ from posrec.training.settings import Settings
 if TYPE_CHECKING:
     import polars as pl
 
-STUDY = "study.db"
-SUMMARY = "tuning.json"
+TRIALS = "tuning.json"
 EPOCHS = 15
-# These are never stopped early, so that there is a median to compare with.
+# Of several models, so that their figures can be compared; one has its own.
+COMMON_METRIC = "ndcg@20"
+# So many trials and epochs come before the first that is stopped early, so that there is a median
+# to compare with.
 FIRST_TRIALS = 4
+FIRST_EPOCHS = 2
+Trial = dict[str, Any]  # what TRIALS has of one
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every model gets."""
+
+    trials: int = 20
+    epochs: int | None = None  # the most of a trial
+    seed: int = 0  # of the draws and of every training
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,8 +75,9 @@ class Tuned:
     trials: int  # how many there were, including those of earlier calls
     pruned: int  # how many of them were stopped early
     failed: int  # how many of them failed
+    seconds: float  # of all trials
     # Every trial: its settings, its state (complete, pruned or fail) and its value.
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Trial] = field(default_factory=list)
 
     def __repr__(self) -> str:
         trials = plural(self.trials, "trial")
@@ -70,9 +89,9 @@ class Tuned:
         import polars as pl
 
         rows = []
-        for number, trial in enumerate(self.history):
-            outcome = {"state": trial["state"], self.metric: trial[self.metric]}
-            rows.append({"trial": number, **outcome, **trial["settings"]})
+        for trial in self.history:
+            outcome = {name: trial[name] for name in ("trial", "state", self.metric)}
+            rows.append({**outcome, **trial["settings"]})
         return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -89,13 +108,14 @@ def tune(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> Tuned:
-    """Search for good settings on the validation part of a dataset. Needs the extra `posrec[tune]`.
+    """Search for good settings on the validation part of a dataset.
 
     Args:
         data, device, progress: as for `posrec.fit`.
         model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec; its `search` is
             what is searched.
-        trials: how many trials there are in the end, with those of earlier calls in `out`.
+        trials: how many trials there are in the end, with those of earlier calls in `out`; fewer
+            if the model has fewer settings to try.
         out: the folder of the search, which a later call continues; without it nothing is kept.
         fixed: settings that have other values than the default ones and are not searched.
         epochs: the most epochs of a trial; by default as many as the model's learning rate is
@@ -116,8 +136,31 @@ def tune(
         tuned = posrec.tune(data, "posrec", trials=30, out="tuning")
         rec = posrec.fit(data, "posrec", **tuned.settings)
     """
-    import_optuna()
-    search = plan_search(model, fixed or {}, epochs, seed, device)
+    budget = Budget(trials, epochs, seed)
+    (tuned,) = tune_models(
+        data, [model], budget, out, fixed, device, progress, executor
+    ).values()
+    return tuned
+
+
+def tune_models(
+    data: PreparedDataset,
+    models: Sequence[str | ModelSpec],
+    budget: Budget,
+    out: str | Path | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+) -> dict[str, Tuned]:
+    """`tune` for several models, by one metric; by their names."""
+    fixed = dict(fixed or {})
+    if len(models) > 1:
+        fixed.setdefault("choose_by", COMMON_METRIC)
+    searches = {}
+    for model in models:
+        search = plan_search(model, fixed, budget, device)
+        searches[search.model] = search
     require_validation_part(data)
     executor = executor or ThisProcess()
     if isinstance(executor, ThisProcess):
@@ -126,13 +169,15 @@ def tune(
         if out is None:
             out = stack.enter_context(tempfile.TemporaryDirectory(prefix="posrec-"))
         stack.enter_context(one_writer(Path(out)))
+        record = Record(Path(out) / TRIALS, searches, data.fingerprint)
         progress = progress or default_progress()
-        return run_search(search, data, trials, Path(out), progress, executor)
+        run_trials(record, data, progress, executor)
+    return {model: record.outcome(model) for model in searches}
 
 
 @dataclass(frozen=True)
 class Search:
-    """What all trials of a search share."""
+    """What all trials of a model share."""
 
     model: str
     spec: ModelSpec
@@ -143,14 +188,22 @@ class Search:
     epochs: int
     seed: int
     device: str
+    draws: list[dict[str, Any]]  # the settings of all trials
+
+    def about(self, fingerprint: str) -> dict[str, Any]:
+        """What a later call must have in common to continue the search."""
+        return {
+            "dataset": fingerprint,
+            "metric": self.metric,
+            "epochs": self.epochs,
+            "seed": self.seed,
+            "fixed": {name: str(value) for name, value in self.fixed.items()},
+            "space": {name: str(values) for name, values in self.space.items()},
+        }
 
 
 def plan_search(
-    model: str | ModelSpec,
-    fixed: Mapping[str, Any],
-    epochs: int | None,
-    seed: int,
-    device: str,
+    model: str | ModelSpec, fixed: Mapping[str, Any], budget: Budget, device: str
 ) -> Search:
     """Raise an InputError for what can't be searched, before any work."""
     spec = find_spec(model)
@@ -176,17 +229,53 @@ def plan_search(
             f"{', '.join(unknown)}"
         )
     _, training = configs_of(spec, fixed)
+    searched = {name: defaults[name] for name in space}
     return Search(
-        model_name(model),
+        model if isinstance(model, str) else model_name(model),
         spec,
         space,
-        {name: defaults[name] for name in space},
+        searched,
         fixed,
         training.choose_by,
-        most_epochs(spec, fixed, epochs),
-        seed,
+        most_epochs(spec, fixed, budget.epochs),
+        budget.seed,
         device,
+        draw_trials(space, searched, budget),
     )
+
+
+def draw_trials(
+    space: SearchSpace, defaults: Mapping[str, Any], budget: Budget
+) -> list[dict[str, Any]]:
+    """The settings of each trial, first the default ones if they are in the space. Where there are
+    only choices, none is tried twice.
+
+    >>> draw_trials({"k": (10, 20)}, {"k": 20}, Budget(trials=5))
+    [{'k': 20}, {'k': 10}]
+    """
+    choices = [
+        len(values) if isinstance(values, tuple) else math.inf
+        for values in space.values()
+    ]
+    different = math.prod(choices)
+    draws = []
+    if all(defaults[name] in values for name, values in space.items()):
+        draws.append(dict(defaults))
+    generator = random.Random(budget.seed)
+    while len(draws) < min(budget.trials, different):
+        drawn = {}
+        for name, values in space.items():
+            if isinstance(values, tuple):
+                drawn[name] = generator.choice(values)
+            else:
+                logarithm = generator.uniform(
+                    math.log(values.low), math.log(values.high)
+                )
+                # Three digits are enough to read and to type.
+                drawn[name] = float(f"{math.exp(logarithm):.3g}")
+        if math.isinf(different) or drawn not in draws:
+            draws.append(drawn)
+    return draws
 
 
 def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -> int:
@@ -195,185 +284,167 @@ def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -
     return int(fixed.get("epochs") or epochs or default)
 
 
-def run_search(
-    search: Search,
-    data: PreparedDataset,
-    trials: int,
-    folder: Path,
-    progress: Progress,
-    executor: Executor,
-) -> Tuned:
-    """Begin the study in `folder`, or continue it, until there are `trials`."""
-    optuna = import_optuna()
-    fixed = sorted(search.fixed.items())
-    study = optuna.create_study(
-        storage=f"sqlite:///{(folder / STUDY).absolute()}",
-        study_name=f"{search.model} {data.fingerprint} epochs={search.epochs} {fixed}",
-        direction="maximize",
-        load_if_exists=True,
-        pruner=pruner(),
-    )
-    before = len(finished(study))
-    # A resumed search must not repeat its draws, and trials that run at the same time must not be
-    # of the same settings.
-    study.sampler = optuna.samplers.TPESampler(
-        seed=search.seed + before, constant_liar=isinstance(executor, Cluster)
-    )
-    default_is_searched = all(
-        search.defaults[name] in values for name, values in search.space.items()
-    )
-    if before == 0 and default_is_searched:
-        study.enqueue_trial(dict(search.defaults), skip_if_exists=True)
-    elif 0 < before < trials:
-        progress.message(f"continuing after {before} trials in {folder / STUDY}")
-    for trial in run_trials(search, data, study, trials, progress, executor):
-        number = len(finished(study))
-        progress.update("Trials", number, trials)
-        outcome = f"{outcome_of(trial, search.metric)}; {in_words(trial.params)}"
-        progress.message(f"trial {number} of {trials}: {outcome}")
-    tuned = best_settings(study, search)
-    about = {"model": search.model, "dataset": data.fingerprint, "fixed": search.fixed}
-    write_json(folder / SUMMARY, {**about, **asdict(tuned)})
-    return tuned
+class Record:
+    """The trials that have ended, by model and number; the file has each as soon as it ends."""
 
+    def __init__(
+        self, path: Path, searches: Mapping[str, Search], fingerprint: str
+    ) -> None:
+        self.path = path
+        self.searches = searches
+        self.saved = read_json(path) if path.exists() else {}
+        entries = self.saved.values() if isinstance(self.saved, dict) else [None]
+        if not all(isinstance(entry, dict) and "history" in entry for entry in entries):
+            raise InputError(
+                f"{path} was not written by posrec tune; name another folder with --out"
+            )
+        self.trials: dict[str, dict[int, Trial]] = {}
+        for model, search in searches.items():
+            about = search.about(fingerprint)
+            saved = self.saved.setdefault(model, {**about, "history": []})
+            for name, value in about.items():
+                if saved.get(name) != value:
+                    raise InputError(
+                        f"{path} has a search of {model} with {name} {saved.get(name)}, now "
+                        f"{value}; name another folder with --out"
+                    )
+            self.trials[model] = {trial["trial"]: trial for trial in saved["history"]}
 
-def best_settings(study: Any, search: Search) -> Tuned:
-    metric = search.metric
-    history = []
-    default_value = None
-    for trial in finished(study):
-        state = trial.state.name.lower()
-        history.append({"settings": trial.params, "state": state, metric: trial.value})
-        is_default = state == "complete" and trial.params == search.defaults
-        if is_default and default_value is None:
-            default_value = trial.value
-    states = Counter(trial["state"] for trial in history)
-    if not states["complete"]:
-        raise RunFailed(
-            f"none of {len(history)} trials succeeded; see {STUDY}, or fix smaller settings "
-            "with --set"
+    def add(self, model: str, trial: Trial) -> None:
+        self.trials[model][trial["trial"]] = trial
+        history = [trial for _, trial in sorted(self.trials[model].items())]
+        self.saved[model]["history"] = history
+        write_json(self.path, self.saved)
+
+    def outcome(self, model: str) -> Tuned:
+        search = self.searches[model]
+        metric = search.metric
+        history = self.saved[model]["history"]
+        states = Counter(trial["state"] for trial in history)
+        complete = [trial for trial in history if trial["state"] == "complete"]
+        if not complete:
+            raise RunFailed(
+                f"{model}: none of {len(history)} trials succeeded; see {self.path}, or fix "
+                "smaller settings with --set"
+            )
+        best = max(complete, key=lambda trial: trial[metric])
+        by_default = [
+            trial[metric] for trial in complete if trial["settings"] == search.defaults
+        ]
+        return Tuned(
+            best["settings"],
+            best[metric],
+            metric,
+            by_default[0] if by_default else None,
+            len(history),
+            states["pruned"],
+            states["fail"],
+            round(sum(trial["seconds"] for trial in history), 1),
+            history,
         )
-    return Tuned(
-        rounded(study.best_trial.params, search.space),
-        study.best_value,
-        metric,
-        default_value,
-        len(history),
-        states["pruned"],
-        states["fail"],
-        history,
-    )
 
 
-# A trial's number, its settings, and the trials that had finished when it was proposed.
-Proposal = tuple[int, dict[str, Any], list[Any]]
+# A trial's model and number, and the values of every epoch of the trials that had ended.
+Proposal = tuple[str, int, list[list[float]]]
 
 
 def run_trials(
-    search: Search,
-    data: PreparedDataset,
-    study: Any,
-    trials: int,
-    progress: Progress,
-    executor: Executor,
-) -> Iterator[Any]:
-    """Run trials until there are `trials`; yield each that has ended."""
-    asked: dict[int, Any] = {}
-    distributions = {
-        name: distribution(values) for name, values in search.space.items()
-    }
+    record: Record, data: PreparedDataset, progress: Progress, executor: Executor
+) -> None:
+    """Run the trials that the record does not have; each is in it as soon as it has ended."""
+    searches = record.searches
+    most = max(len(search.draws) for search in searches.values())
+    missing = [
+        (model, number)
+        for number in range(most)
+        for model, search in searches.items()
+        if number < len(search.draws) and number not in record.trials[model]
+    ]
+    total = sum(len(search.draws) for search in searches.values())
+    if missing and (done := total - len(missing)):
+        progress.message(f"continuing after {plural(done, 'trial')} in {record.path}")
 
     def proposals() -> Iterator[Proposal]:
-        for _ in range(trials - len(finished(study))):
-            trial = study.ask(distributions)
-            asked[trial.number] = trial
-            others = finished(study)
-            progress.update("Trials", len(others), trials, in_words(trial.params))
-            yield trial.number, trial.params, others
+        for done, (model, number) in enumerate(missing, total - len(missing)):
+            note = f"{model}: {in_words(searches[model].draws[number])}"
+            progress.update("Trials", done, total, note)
+            others = [trial["by_epoch"] for trial in record.trials[model].values()]
+            yield model, number, others
 
-    task = partial(run_trial, search, data)
-    gpus = executor.gpus_for(search.device)
+    devices = {search.device for search in searches.values()}
+    gpus = max(map(executor.gpus_for, devices))
+    task = partial(run_trial, searches, data)
     results = executor.run(task, proposals(), work="Trials", gpus=gpus)
-    for (number, _, _), ended in results:
-        trial = asked.pop(number)
-        for epoch, value in ended.intermediate_values.items():
-            trial.report(value, epoch)
-        # Of a trial that was stopped early, Optuna takes the last epoch's value.
-        value = ended.value if ended.state.name == "COMPLETE" else None
-        yield study.tell(trial, value, state=ended.state)
+    for (model, number, _), trial in results:
+        record.add(model, trial)
+        search = searches[model]
+        outcome = f"{outcome_of(trial, search.metric)}; {in_words(trial['settings'])}"
+        name = f"{model}, trial {number + 1} of {len(search.draws)}"
+        progress.message(f"{name}: {outcome}")
 
 
-def run_trial(search: Search, data: PreparedDataset, proposal: Proposal) -> Any:
-    optuna = import_optuna()
-    states = optuna.trial.TrialState
-    study = optuna.create_study(direction="maximize", pruner=pruner())
-    _, params, others = proposal
-    study.add_trials(others)
-    trial = study.ask()
+def run_trial(
+    searches: Mapping[str, Search], data: PreparedDataset, proposal: Proposal
+) -> Trial:
+    model, number, others = proposal
+    search = searches[model]
+    drawn = search.draws[number]
     settings = {
         "epochs": search.epochs,
         **search.fixed,
-        **rounded(params, search.space),
+        **drawn,
         "seed": search.seed,
     }
-    progress = TrialProgress(trial, search.metric)
+    progress = TrialProgress(search.metric, others)
     options = FitOptions(settings, search.device, progress)
+    value = None
+    began = time.monotonic()
     try:
         evaluation = train_and_score(data, search.spec, options, on_validation=True)
-    except optuna.TrialPruned:
-        return study.tell(trial, state=states.PRUNED)
+    except HopelessTrial:
+        state = "pruned"
+        value = max(progress.by_epoch)
     except (RunFailed, DoesNotFit):
-        return study.tell(trial, state=states.FAIL)
-    return study.tell(trial, evaluation.metrics[search.metric])
+        state = "fail"
+    else:
+        state = "complete"
+        value = evaluation.metrics[search.metric]
+    return {
+        "trial": number,
+        "settings": drawn,
+        "state": state,
+        search.metric: value,
+        "by_epoch": progress.by_epoch,
+        "seconds": round(time.monotonic() - began, 1),
+    }
 
 
-def pruner() -> Any:
-    """Stops a trial whose best epoch is below the median of the others at the same epoch."""
-    pruners = import_optuna().pruners
-    return pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=1)
+class HopelessTrial(Exception):
+    """Ends a training whose best epoch is below the median of others."""
 
 
 class TrialProgress(SilentProgress):
-    """Reports every epoch to Optuna, which may end the trial."""
+    """Keeps the metric of every epoch, and ends a trial that is hopeless."""
 
-    def __init__(self, trial: Any, metric: str) -> None:
-        self.trial = trial
+    def __init__(self, metric: str, others: list[list[float]]) -> None:
         self.metric = metric
+        self.others = others
+        self.by_epoch: list[float] = []
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.trial.report(metrics[self.metric], epoch)
-        if self.trial.should_prune():
-            raise import_optuna().TrialPruned
+        self.by_epoch.append(metrics[self.metric])
+        at_epoch = [values[epoch - 1] for values in self.others if len(values) >= epoch]
+        if len(self.others) < FIRST_TRIALS or epoch < FIRST_EPOCHS or not at_epoch:
+            return
+        if max(self.by_epoch) < median(at_epoch):
+            raise HopelessTrial
 
 
-def distribution(values: Range | Choices) -> Any:
-    distributions = import_optuna().distributions
-    if isinstance(values, Range):
-        return distributions.FloatDistribution(values.low, values.high, log=True)
-    return distributions.CategoricalDistribution(values)
-
-
-def rounded(params: Mapping[str, Any], space: SearchSpace) -> dict[str, Any]:
-    """Numbers from a range have three digits, enough to read and to type."""
-    settings = dict(params)
-    for name, value in params.items():
-        if isinstance(space[name], Range):
-            settings[name] = float(f"{value:.3g}")
-    return settings
-
-
-def finished(study: Any) -> list[Any]:
-    """Trials that ended; one whose process was killed is replaced by another."""
-    trials = study.get_trials(deepcopy=False)
-    return [trial for trial in trials if trial.state.is_finished()]
-
-
-def outcome_of(trial: Any, metric: str) -> str:
-    state = trial.state.name.lower()
-    if state == "fail":
+def outcome_of(trial: Trial, metric: str) -> str:
+    if trial["state"] == "fail":
         return "failed"
-    value = "" if trial.value is None else f"{metric} {100 * trial.value:.2f}"
-    return value if state == "complete" else f"stopped early at {value}"
+    value = f"{metric} {100 * trial[metric]:.2f}"
+    return value if trial["state"] == "complete" else f"stopped early at {value}"
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
@@ -382,12 +453,6 @@ def in_words(settings: Mapping[str, Any]) -> str:
         text = f"{value:.3g}" if isinstance(value, float) else value
         words.append(f"{name}={text}")
     return ", ".join(words)
-
-
-def import_optuna() -> Any:
-    optuna = imported("optuna", "posrec tune", "tune")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 def train_command(
@@ -404,6 +469,8 @@ def train_command(
         is_refit = planned.protocol == "refit"
         words += ["--protocol", "refit" if is_refit else "early-stop"]
         most = most_epochs(spec, fixed, epochs)
+        if tuned.metric != planned.choose_by:  # the common one of several models
+            fixed = {**fixed, "choose_by": tuned.metric}
         # Without --epochs, training may go on for longer than the model's default.
         if epochs or "epochs" in fixed or most != planned.epochs:
             words += ["--epochs", str(most)]

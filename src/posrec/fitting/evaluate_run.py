@@ -9,6 +9,7 @@ import torch
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.device import choose_device
 from posrec.errors import InputError
+from posrec.evaluation.breakdown import days_of_samples, metrics_by_group
 from posrec.evaluation.evaluate import Evaluation, evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
@@ -219,5 +220,6 @@ def rank_test_part(
         of_lists=of_lists,
         by_novelty=metrics_by_novelty(data, full_ranks),
         full_ranks=full_ranks,
+        by_day=metrics_by_group(outcome.ranks, days_of_samples(data)),
         dataset=data.fingerprint,
     )

@@ -41,8 +41,8 @@ class ModelSpec:
         about: one line for `posrec models`.
         settings: settings of training whose defaults differ from those of `posrec train`.
         search: what `posrec tune` searches: settings of the model or of its training, with a tuple
-            of values or a `posrec.Range` for each. By default learning rate, batch size and l2 of a
-            trained model, and what the config declares with `posrec.setting(..., tune=...)`.
+            of values or a `posrec.Range` for each. By default learning rate, `decay_every`, batch
+            size and l2 of a trained model, and what the config declares with `tune=`.
 
     >>> ModelSpec(Pop, PopConfig, "the most clicked items").is_trained
     False
@@ -86,6 +86,7 @@ TRAINING: dict[str, Range | Choices] = {
     "learning_rate": Range(3e-4, 1e-2),
     "batch_size": (100, 128, 256, 512),
     "l2": (0.0, 1e-6, 1e-5, 1e-4),
+    "decay_every": (3, 5, 7, 10),
 }
 
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.

@@ -98,7 +98,7 @@ class Run:
     def model(self) -> "Model":
         return self.load_model()
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Twelve characters that differ between runs with different settings or weights."""
         sums = self.sha256.get(RUN, "") + self.sha256.get(WEIGHTS, "")

@@ -1,37 +1,38 @@
-"""The application of one worker: Starlette with our checks before it and our operations in it."""
+"""The application of one worker: Starlette's router of our operations, behind our checks.
+
+Starlette's application would add layers that answer errors, which the operations do themselves.
+"""
 
 from collections.abc import Collection
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Router
 
 from posrec.server.http.access import ANY, METHODS, AccessRules, RequireAccess
 from posrec.server.http.body import BodyReader
 from posrec.server.http.counting import CountAnswers
-from posrec.server.http.operation import Tools
-from posrec.server.http.responses import routing_error
+from posrec.server.http.operation import Tools, routes_of
+from posrec.server.http.responses import not_found
 from posrec.server.routes import Routes
 from posrec.server.service import Service
 from posrec.server.settings import ServeOptions
 
 
-def application(settings: ServeOptions) -> Starlette:
+def application(settings: ServeOptions) -> Router:
     service = Service(settings)
     rules = AccessRules(settings)
     bodies = BodyReader(settings.max_body, settings.request_timeout)
     tools = Tools(rules, bodies, service.background)
     operations = Routes(service).operations()
     paths = {operation.path for operation in operations}
-    app = Starlette(
-        routes=[operation.route(tools) for operation in operations],
-        middleware=middleware(service, rules, paths if settings.log_requests else ()),
-        exception_handlers={HTTPException: routing_error},
+    return Router(
+        routes_of(operations, tools),
+        redirect_slashes=False,
+        default=not_found,
         lifespan=lambda app: service.running(),
+        middleware=middleware(service, rules, paths if settings.log_requests else ()),
     )
-    app.router.redirect_slashes = False
-    return app
 
 
 def middleware(

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import msgspec
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from posrec.server.settings import SETTINGS_VARIABLE, ServeOptions
 
@@ -17,7 +17,7 @@ SOON = 60.0  # seconds
 PAUSE = 6.0  # seconds
 
 
-def create_application() -> Starlette:
+def create_application() -> Router:
     """granian calls it before the worker listens."""
     sent = os.environ.pop(SETTINGS_VARIABLE)
     settings = msgspec.json.decode(sent, type=ServeOptions)

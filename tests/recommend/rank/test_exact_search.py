@@ -5,8 +5,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from posrec.recommend.rank import exact_search
-from posrec.recommend.rank.exact_search import CACHED, ExactSearch, is_signed
+from posrec.recommend.rank import rounded_items
+from posrec.recommend.rank.exact_search import CACHED, ExactSearch
+from posrec.recommend.rank.rounded_items import is_signed
 
 pytest.importorskip("onnxruntime")
 
@@ -67,40 +68,79 @@ def test_sessions_are_scored_in_full_only_where_rounding_is_too_coarse(
     assert search.in_full == (20 if is_coarse else 0)
 
 
+def by_rounding(
+    vectors: torch.Tensor, sessions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Products in double precision, and the same of vectors that are rounded to 8 bits, an item by
+    the largest number of all items and a session by its own."""
+    vectors, sessions = vectors.double(), sessions.double()
+    step = vectors.abs().max() / 127
+    steps = sessions.abs().amax(1, keepdim=True) / 127
+    products = (sessions / steps).round() @ (vectors / step).round().T
+    return sessions @ vectors.T, products * step * steps
+
+
 @pytest.mark.parametrize("signed", [False, True])
-def test_rounded_products_are_those_of_whole_numbers(
-    signed: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("items", [9000, 9001, 9024])
+def test_bounds_and_log_z_are_those_of_rounded_vectors(
+    signed: bool, items: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The last block is filled up; with zeros, which must not be found or counted."""
     if signed and not is_signed():
         pytest.skip("products of unsigned and signed bytes overflow on this processor")
-    monkeypatch.setattr(exact_search, "is_signed", lambda: signed)
-    torch.manual_seed(0)
-    vectors = torch.randn(9000, 16)
-    sessions = torch.randn(4, 16)
-    rounded = ExactSearch(vectors.numpy()).rounded
-    assert rounded is not None
-    item_levels = (vectors / rounded.step).round()
-    steps = sessions.abs().amax(1, keepdim=True) / 127
-    expected = (sessions / steps).round() @ item_levels.T
-    scores = rounded.scores(sessions.numpy())
-    units = (steps * float(rounded.step)).numpy()
-    levels = scores.scores[:, :9000] / units
-    np.testing.assert_allclose(levels, expected.numpy(), atol=1e-2)
-
-
-@pytest.mark.parametrize("items", [9000, 9001, 9024])
-def test_log_z_counts_every_item_once(items: int) -> None:
-    """The last block is filled up with its last item, here the best one of all."""
+    monkeypatch.setattr(rounded_items, "is_signed", lambda: signed)
     torch.manual_seed(0)
     vectors = torch.randn(items, 16)
-    sessions = torch.randn(3, 16)
-    vectors[-1] = 3 * sessions[0]
-    rounded = ExactSearch(vectors.numpy(), with_log_sums=True).rounded
-    assert rounded is not None
-    found = rounded.scores(sessions.numpy())
+    sessions = torch.randn(4, 16)
+    sessions[0] = -5  # all products may be far below 0
+    exact, rounded = by_rounding(vectors.abs(), sessions)
+    search = ExactSearch(vectors.abs().numpy(), with_log_sums=True)
+    assert search.rounded is not None
+    found = search.rounded.best(sessions.numpy(), 50, [None] * 4)
+    best = rounded.topk(50)
+    columns = torch.from_numpy(found.columns)
+    assert columns.sort(1).values.tolist() == best.indices.sort(1).values.tolist()
+    products = exact.gather(1, columns)
+    np.testing.assert_allclose(found.scores, products, rtol=1e-4, atol=1e-5)
+    assert (np.diff(found.scores) <= 0).all()
+    is_found = torch.zeros_like(exact, dtype=torch.bool).scatter(1, columns, True)
+    best_of_others = exact.masked_fill(is_found, -torch.inf).amax(1)
+    assert (best_of_others.numpy() < found.bounds).all()
+    mixed = torch.where(is_found, exact, rounded)
     assert found.log_sums is not None
-    expected = (sessions @ vectors.T).logsumexp(1).numpy()
-    assert (np.abs(found.log_sums - expected) <= found.slack).all()
+    np.testing.assert_allclose(found.log_sums, mixed.logsumexp(1), rtol=1e-4, atol=1e-4)
+
+
+def test_masks_leave_items_out_but_not_out_of_log_z() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(9001, 16)
+    sessions = torch.randn(4, 16)
+    products = sessions @ vectors.T
+    some = np.zeros(9001, bool)
+    some[::3] = True
+    few = np.zeros(9001, bool)
+    few[[5, 77]] = True
+    search = ExactSearch(vectors.numpy(), with_log_sums=True)
+    found = search.search(sessions.numpy(), [20, 20, 2, 20], [some, None, few, some])
+    assert search.in_full == 0
+    for row, best in enumerate(found.best):
+        mask = torch.from_numpy({1: np.ones(9001, bool), 2: few}.get(row, some))
+        expected = products[row].masked_fill(~mask, -torch.inf).topk(len(best.scores))
+        assert best.columns.tolist() == expected.indices.tolist()
+    assert found.log_sums is not None
+    np.testing.assert_allclose(found.log_sums, products.logsumexp(1), atol=0.05)
+
+
+def test_log_z_of_very_long_vectors_is_computed_in_full() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(9000, 16)
+    sessions = 100 * torch.randn(2, 16)
+    search = ExactSearch(vectors.numpy(), with_log_sums=True)
+    found = search.search(sessions.numpy(), [20, 20], [None, None])
+    assert search.in_full == 2
+    assert found.log_sums is not None
+    expected = (sessions @ vectors.T).logsumexp(1)
+    assert found.log_sums.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
 
 
 def test_a_large_catalogue_is_searched_by_several_threads() -> None:

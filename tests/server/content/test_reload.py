@@ -148,8 +148,8 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 5)
-    for limit in ("CACHED", "FEWEST_ITEMS"):
-        monkeypatch.setattr(f"posrec.recommend.rank.exact_search.{limit}", 0)
+    for limit in ("exact_search.CACHED", "rounded_items.FEWEST_ITEMS"):
+        monkeypatch.setattr(f"posrec.recommend.rank.{limit}", 0)
     service = Service(ServeOptions((str(trained),), onnx=False, workers=workers))
     (reloader,) = service.reloaders
     reloader.replace_current()

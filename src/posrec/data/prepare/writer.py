@@ -15,6 +15,11 @@ from posrec.io import DATASET, whole_folder, write_checksums, write_json, write_
 VALIDATION_SHARE = 0.1
 
 
+def first_of_validation(train_sessions: int) -> int:
+    """The number of the first session of the validation part."""
+    return train_sessions - max(1, round(VALIDATION_SHARE * train_sessions))
+
+
 class ArrayFile:
     """An .npy file that grows. Its header has the same size for every length."""
 
@@ -78,8 +83,7 @@ class DatasetWriter:
         test_sessions = lengths["test_times"]
         train_samples = lengths.get("train_targets", train_clicks - train_sessions)
         test_samples = lengths.get("test_targets", test_clicks - test_sessions)
-        validation_sessions = max(1, round(VALIDATION_SHARE * train_sessions))
-        validation_start = train_sessions - validation_sessions
+        validation_start = first_of_validation(train_sessions)
         counts = {
             "clicks": train_clicks + test_clicks,
             "train_samples": train_samples,

@@ -26,14 +26,7 @@ def begun_after(data: PreparedDataset, since: int) -> PreparedDataset:
     """The dataset with the test sessions that began after `since`, and all of their clicks."""
     test = data.full_test
     first = int((test.times <= since).sum())
-    begin = int(test.offsets[first])
-    latest = replace(
-        test.part(first, test.sessions),
-        items=test.items[begin:],
-        offsets=test.offsets[first:] - begin,
-    )
-    if latest.targets is not None:
-        latest = replace(latest, targets=latest.targets - begin)
+    latest = test.cut(first, test.sessions)
     return replace(data, test=latest, full_test=latest)
 
 

@@ -26,7 +26,7 @@ from posrec.recommend.rank.encoder import Encoded, Encoder, padded
 from posrec.recommend.session import EncodedSession
 from posrec.runs.folder import WeightedClicks
 
-SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
+SCORES_IN_MEMORY = 1 << 24  # floats: 64 MB, whatever the size of the catalogue
 
 NOTHING = Best(np.empty(0, np.float32), np.empty(0, np.int64))
 

@@ -7,7 +7,7 @@ of the docstring; a function without a docstring is not in it.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, get_type_hints
@@ -22,7 +22,12 @@ from posrec.server.batching import BackgroundQueue
 from posrec.server.errors import Refused
 from posrec.server.http.access import AccessRules
 from posrec.server.http.body import BodyReader
-from posrec.server.http.responses import JSON, error_response, page_response
+from posrec.server.http.responses import (
+    JSON,
+    error_response,
+    not_allowed,
+    page_response,
+)
 from posrec.server.work import BODY_BYTES_PER_UNIT, LARGE_BODY
 
 TEXT = "text/plain"
@@ -65,9 +70,6 @@ class Operation:
         self.decoder: msgspec.json.Decoder[Any] | None = None
         if "data" in self.types:
             self.decoder = msgspec.json.Decoder(self.types["data"])
-
-    def route(self, tools: Tools) -> Route:
-        return Route(self.path, OperationApp(self, tools), methods=[self.method])
 
     async def answer(self, request: Request, tools: Tools) -> Response:
         received = time.time()
@@ -117,21 +119,37 @@ class Operation:
         return Response(content, self.status, media_type=self.media_type)
 
 
-@dataclass
-class OperationApp:
-    """An operation for Starlette, which calls anything but a function as it is, and would wrap a
-    function in further calls."""
+class OperationsOfPath:
+    """The operations of a path, as an application that answers every error itself."""
 
-    operation: Operation
-    tools: Tools
+    def __init__(self, operations: Iterable[Operation], tools: Tools) -> None:
+        self.by_method = {operation.method: operation for operation in operations}
+        if "GET" in self.by_method:
+            self.by_method["HEAD"] = self.by_method["GET"]
+        self.tools = tools
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        operation = self.by_method.get(scope["method"])
         try:
-            response = await self.operation.answer(request, self.tools)
+            if operation is None:
+                response = not_allowed(self.by_method)
+            else:
+                request = Request(scope, receive)
+                response = await operation.answer(request, self.tools)
         except Exception as error:  # every error is answered
             response = error_response(error)
         await response(scope, receive, send)
+
+
+def routes_of(operations: Sequence[Operation], tools: Tools) -> list[Route]:
+    """A route for each path."""
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [
+        Route(path, OperationsOfPath(of_path, tools))
+        for path, of_path in by_path.items()
+    ]
 
 
 def check_content_type(request: Request, accepted: Sequence[str]) -> None:

@@ -3,12 +3,11 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from posrec.errors import InputError, RunFailed
 from posrec.server.errors import Refused
@@ -54,11 +53,13 @@ def refusal(
     return Response(msgspec.json.encode(ErrorAnswer(sentence)), status, headers, JSON)
 
 
-def routing_error(request: Request, error: Exception) -> Response:
-    """No route has the path or the method."""
-    assert isinstance(error, HTTPException)
-    sentence = HTTP_ERRORS.get(error.status_code, error.detail)
-    return refusal(error.status_code, sentence, error.headers)
+async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer where no operation has the path."""
+    await refusal(404, HTTP_ERRORS[404])(scope, receive, send)
+
+
+def not_allowed(methods: Iterable[str]) -> Response:
+    return refusal(405, HTTP_ERRORS[405], {"Allow": ", ".join(methods)})
 
 
 def error_response(error: Exception) -> Response:

@@ -22,7 +22,7 @@ AVERAGE_LINE = 44.0
 # Raised for what was added: limits on bytes and waiting in the server (32 and 30 kB), positions (9
 # and 4), new items with their evaluation and nights (75 and 90), logs and neighbours (40 and 40),
 # windows in time and metrics by day (15 and 13), equal budgets and orders of samples (8 and 8).
-MOST_BYTES = {"src": 1_389_000, "tests": 1_186_000}
+MOST_BYTES = {"src": 1_389_000, "tests": 1_189_000}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -57,20 +57,19 @@ def measured(name: str) -> dict[Training, dict[str, Row]]:
 
 
 def metric(row: Row | None, name: str) -> str:
-    """With half of its interval; a star if the training ended at the limit of time."""
+    """With half of its interval; a mark if the training ended at the limit of time."""
     if row is None:
         return MISSING
     low, high = row["intervals"][name]
-    star = "*" if row["ended_by_limit"] else ""
-    return f"{row['metrics'][name]:.1f}{star} ± {(high - low) / 2:.1f}"
+    mark = "†" if row["ended_by_limit"] else ""
+    return f"{row['metrics'][name]:.1f}{mark} ± {(high - low) / 2:.1f}"
 
 
 def of_epochs(row: Row | None) -> str:
-    """The best epoch, and the time until it."""
-    if row is None:
+    """The best of the epochs."""
+    if row is None or not row["epochs"]:
         return MISSING
-    seconds = f"{row['seconds_until_best']:,.0f} s"
-    return f"{seconds} ({row['best_epoch']})" if row["best_epoch"] else seconds
+    return f"{row['best_epoch']} of {row['epochs']}"
 
 
 def memory(row: Row | None) -> str:
@@ -93,7 +92,7 @@ def own_settings() -> Table:
     head = ["Model", "By"]
     for name in DATASETS.values():
         head += [f"{name}: R@20", "M@20"]
-    head += ["Diginetica: until the best epoch", "GB", "A new session, ms"]
+    head += ["Diginetica: best epoch", "GB", "A new session, ms"]
     answers = measured("peers_sessions")
     table = [head]
     for training, rows in measured("peers").items():
@@ -123,8 +122,8 @@ def equal_settings() -> Table:
     trainings = measured("peers")
     table = [head]
     for (model, peer, setting), theirs in trainings.items():
-        ours = trainings.get((model, "posrec", f"as {peer}"))
-        if setting != "own" or ours is None:
+        ours = trainings.get((model, "posrec", f"as {peer}"), {})
+        if setting != "own" or not theirs.keys() & ours.keys():
             continue
         cells = [MODELS[model], PEERS[peer]]
         for dataset in DATASETS:

@@ -594,6 +594,30 @@ def serving() -> Table:
     return rows
 
 
+def request() -> Table:
+    """The processor time of a request to posrec-plus."""
+    times = result("recommend")["models"]["posrec-plus"]
+    alone = times["one session"]["ms"]
+    parts = [times[name]["ms"] for name in ("its network", "its search")]
+    (batched,) = [time["ms"] for name, time in times.items() if "in batches" in name]
+    loads = loads_of("posrec-plus")
+    whole = [
+        loads[name]["cpu_ms_a_request"] for name in ("one connection", "saturation")
+    ]
+    rows = {
+        "the network, alone": (parts[0], None),
+        "the search, alone": (parts[1], None),
+        "`recommend` in one process": (alone, batched),
+        "HTTP around it": (whole[0] - alone, whole[1] - batched),
+        "together": (whole[0], whole[1]),
+    }
+    table = [["", "one request at a time", "at saturation"]]
+    for name, cells in rows.items():
+        shown = ["" if ms is None else f"{ms:.2f} ms" for ms in cells]
+        table.append([name, *shown])
+    return table
+
+
 def loads_of(model: str) -> Row:
     loads: Row = result("serve")["models"][model]["loads"]
     return loads
@@ -754,6 +778,7 @@ TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
         "variety": variety,
         "counting speed": counting_speed,
         "serving": serving,
+        "request": request,
         "searches": searches,
     },
     "docs/new_items.md": {"marketplace": marketplace},

@@ -123,24 +123,24 @@ class Ranker:
     def encoded(self, sessions: Sequence[Sequence[int]]) -> Encoded:
         """What the encoder computes. Sessions are padded to the longest of a group, in which none
         has less than half of its clicks, so that most of what is computed is not padding."""
-        encoder = self.encoder
-        groups: list[list[int]] = []
-        longest = 0
-        for row in sorted(range(len(sessions)), key=lambda row: -len(sessions[row])):
-            clicks = min(len(sessions[row]), encoder.max_length)
-            if 2 * clicks < longest or not groups:
-                groups.append([])
-                longest = clicks
-            groups[-1].append(row)
+        groups = groups_by_length([self.clicks_read(session) for session in sessions])
         parts = []
         for group in groups:
-            chosen_sessions = [sessions[row] for row in group]
-            batch = padded(chosen_sessions, encoder.max_length, encoder.stride)
-            parts.append(encoder.encode(*batch))
+            batch = padded(
+                [sessions[row] for row in group],
+                self.encoder.max_length,
+                self.encoder.stride,
+            )
+            parts.append(self.encoder.encode(*batch))
+        if len(parts) == 1:
+            return parts[0]
         place = np.argsort(list(chain.from_iterable(groups)))
         vectors = np.concatenate([vectors for vectors, _ in parts])[place]
         own_items = [own_items for _, own_items in parts if own_items is not None]
         return vectors, joined(own_items, place) if own_items else None
+
+    def clicks_read(self, session: Sequence[int]) -> int:
+        return min(len(session), self.encoder.max_length)
 
     def searched(
         self,
@@ -168,6 +168,24 @@ class Ranker:
             products = self.search.products(vectors[row : row + 1], columns[None])
             found.best[row] = best_of(products[0], len(columns), columns)
         return found
+
+
+def groups_by_length(lengths: Sequence[int]) -> list[Sequence[int]]:
+    """Rows whose lengths differ at most by a factor of two.
+
+    >>> groups_by_length([3, 9, 8, 4]), groups_by_length([3, 2])
+    ([[1, 2], [3, 0]], [range(0, 2)])
+    """
+    if 2 * min(lengths) >= max(lengths):
+        return [range(len(lengths))]
+    groups: list[list[int]] = []
+    longest = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if 2 * lengths[row] < longest or not groups:
+            groups.append([])
+            longest = lengths[row]
+        groups[-1].append(row)
+    return list(groups)
 
 
 def pairs(best: Best) -> Ranking:

@@ -21,14 +21,13 @@ from posrec.recommend.rank.encoder import (
 
 BLOCK = 32  # items; their number is filled up to a multiple of it
 LEVELS = 127
-SMALLEST = 1e-36  # the length of a step must be a normal number
+SMALLEST = 2e-36  # the largest number of a vector, so that a step is a normal number
 # The unsigned byte that stands for 0: x86-64 multiplies signed sessions 10 to 20 times slower.
 ZERO_POINT = np.array(128, np.uint8)
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 LOWEST = np.float32(-1e37)  # below every rounded score
-LEFT_OUT = np.float32(
-    2 * LOWEST
-)  # is added to the scores of items that must not be found
+# Is added to the scores of items that must not be found.
+LEFT_OUT = np.float32(2 * LOWEST)
 FEWEST_ITEMS = 3000  # fewer are scored in full
 NOTHING_MASKED = np.zeros((1, 1), np.float32)
 
@@ -195,9 +194,8 @@ def rounded_items(table: Floats, with_log_sums: bool) -> bytes | None:
 class Rounded(NamedTuple):
     """What GRAPH finds for B sessions."""
 
-    scores: (
-        Floats  # [B, K] the best first; minus infinity where fewer items are allowed
-    )
+    # [B, K] the best first; minus infinity where fewer items are allowed
+    scores: Floats
     columns: Columns  # [B, K]
     bounds: Floats  # [B] no item that was not found has more
     log_sums: Floats | None  # [B] log Z, if the graph computes it

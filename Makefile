@@ -6,7 +6,7 @@ RELEASE := build/release-tools
 # Without this, every process of a test would compile torch again where the variable is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test lint types unit tests real gpu slow bench faults lock package sbom audit install clean
+.PHONY: demo docs test lint types unit tests real gpu slow bench faults peers lock package sbom audit install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -58,6 +58,11 @@ bench: install
 # was interrupted goes on where it stopped.
 faults: install
 	$(BIN)/python benchmarks/faults.py
+
+# Other libraries on the same samples, each until it stops (docs/peers.md): half an hour with
+# PEERS="--device cuda --jobs 27" and 16 cores; days without a GPU. It goes on where it was interrupted.
+peers: install
+	$(BIN)/python benchmarks/peers.py prepared/diginetica prepared/yoochoose prepared/demo/data --work build/peers $(PEERS)
 
 # The documentation site, in build/site: strict, so a link or an anchor that leads nowhere or a page without a place is an
 # error. Not with --quiet: then MkDocs drops its warnings before it counts them.

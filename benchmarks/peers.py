@@ -1,20 +1,20 @@
 """posrec and other libraries on the same sessions, test samples and machine, by the same ranks.
 
-    python benchmarks/peers.py prepared/demo/data --work peers-work --epochs 2
+    python benchmarks/peers.py prepared/diginetica prepared/demo/data --work build/peers --jobs 4
 
-docs/peers.md says how they are compared. Each peer gets its own environment below --work, and has
-a script in benchmarks/peers: the code that its user would write. A row of results/peers.json is
-written after each training, also after one that failed, and a training with a row is not run
-again; delete the row to repeat it.
+Each library is trained with its own settings (peer_settings.py) until its own rule stops it
+(docs/peers.md). It has an environment below --work and a script in benchmarks/peers. A row is
+written when a training ends. A training with a row is not run again, unless it failed, or was ended
+by --minutes and may now take longer.
 """
 
 import argparse
-import ast
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from harness import measured, parser_for, write_row
+from peer_settings import settings_of
 from posrec.data.dataset import PreparedDataset, load
 from posrec.errors import InputError
 from posrec.evaluation.metrics import gains, rank_metrics
@@ -29,10 +30,19 @@ from posrec.evaluation.significance import compare_paired, session_of_samples
 from posrec.io import read_json
 
 SCRIPTS = Path(__file__).parent / "peers"
-# Peers that are not on the package index: an option names the folder of their code.
-FOLDERS = ("gru4rec", "session_rec")
-KEY = ("dataset", "peer", "model", "setting", "device", "epochs_at_most")
-METRICS = (("recall", 10), ("mrr", 10), ("recall", 20), ("mrr", 20))
+# Peers that are not on the package index: where their code is, and its commit.
+CODE = {
+    "gru4rec": (
+        "https://github.com/hidasib/GRU4Rec_PyTorch_Official",
+        "d1fc31105577665d2f105de1c8d9a38d223a9a22",
+    ),
+    "session_rec": (
+        "https://github.com/rn5l/session-rec",
+        "5dcd583cbd8d44703a5248b9a308945f24b91390",
+    ),
+}
+KEY = ("dataset", "peer", "model", "setting", "device")
+METRICS = (("recall", 20), ("mrr", 20))
 TORCH = "torch==2.13.0"
 # What pip is given. RecBole 1.2.1 uses names that numpy 2 and pandas 2 removed, and pkg_resources
 # of setuptools.
@@ -50,143 +60,51 @@ PACKAGES = {
     "gru4rec": (TORCH, "numpy==1.26.4", "pandas==1.5.3"),
     "session_rec": ("numpy==1.26.4", "pandas==1.5.3", "pympler"),
 }
-# The cheapest models first, so that an interrupted run has measured most of them.
+# The slowest to train first, so that no processor waits for them at the end.
 MODELS = {
-    "implicit": ("itemknn", "bprmf", "als"),
-    "rectools": ("pop", "itemknn", "sasrec"),
+    "rectools": ("sasrec", "bert4rec"),
     "replay": ("sasrec",),
     "gru4rec": ("gru4rec",),
-    "session_rec": ("vsknn", "stan"),
-    "recbole": ("fpmc", "stamp", "gru4rec", "narm", "sasrec", "srgnn", "gcsan"),
+    "recbole": ("srgnn", "sasrec", "core", "narm", "gru4rec"),
     "posrec": (
-        "pop",
-        "itemknn",
+        "posrec-plus",
+        "posrec",
+        "sasrec",
+        "narm",
+        "gru4rec",
+        "srgnn",
         "vsknn",
         "stan",
-        "bprmf",
-        "fpmc",
-        "stamp",
-        "gru4rec",
-        "narm",
-        "sasrec",
-        "srgnn",
-        "gcsan",
-        "posrec-plus",
+        "itemknn",
     ),
-}
-# The settings of the results for Diginetica that the repository of RecBole-GNN lists; no others are
-# documented.
-DIGINETICA = {
-    "train_batch_size": 4096,
-    "eval_batch_size": 2000,
-    "MAX_ITEM_LIST_LENGTH": 20,
-}
-DOCUMENTED: dict[tuple[str, str, str], dict[str, Any]] = {
-    ("recbole", "diginetica", "gru4rec"): DIGINETICA | {"learning_rate": 0.01},
-    ("recbole", "diginetica", "sasrec"): DIGINETICA
-    | {"hidden_dropout_prob": 0.2, "attn_dropout_prob": 0.2},
-    ("recbole", "diginetica", "narm"): DIGINETICA,
-    ("recbole", "diginetica", "srgnn"): DIGINETICA,
-    ("recbole", "diginetica", "gcsan"): DIGINETICA,
-}
-# Neither class of session-rec has a default for the number of neighbours.
-REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
-    ("session_rec", "vsknn"): {
-        "k": 500,
-        "sample_size": 5000,
-        "weighting": "quadratic",
-        "idf_weighting": 5,
-    },
-    ("session_rec", "stan"): {"k": 500},
-}
-# An epoch of the demo's shop is 60 batches of RecBole's 2,048 samples, too few steps to train with,
-# so both are also trained with smaller ones.
-SMALL_BATCHES = "batches of 256"
-SMALLER = ("demo", "recbole")
-# The defaults of a peer's model, in the names of posrec's settings.
-RECBOLE = {
-    "epochs": 300,
-    "patience": 10,
-    "batch_size": 2048,
-    "learning_rate": 0.001,
-    "decay": 1.0,
-    "l2": 0.0,
-    "d": 64,
-    "max_length": 50,
-}
-RECTOOLS = {
-    "protocol": "paper",
-    "epochs": 3,
-    "batch_size": 512,
-    "learning_rate": 0.001,
-    "decay": 1.0,
-    "l2": 0.0,
-    "d": 256,
-    "max_length": 100,
-}
-AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
-    # RecBole draws a negative for each sample; here each sample has all drawn negatives, and their
-    # mean in the loss.
-    ("recbole", "fpmc"): RECBOLE
-    | {"negatives": 2048, "in_batch": False, "sample_alpha": 0.0, "max_length": 1},
-    ("recbole", "stamp"): RECBOLE,
-    ("recbole", "gru4rec"): RECBOLE
-    | {
-        "hidden": 128,
-        "embedding_dropout": 0.3,
-        "dropout": 0.0,
-        "truncated": False,
-        "spread": 0.05,
-    },
-    ("recbole", "narm"): RECBOLE | {"hidden": 128, "spread": 0.08},
-    ("recbole", "sasrec"): RECBOLE
-    | {"layers": 2, "heads": 2, "dropout": 0.5, "spread": 0.02, "scaled": True},
-    ("recbole", "srgnn"): RECBOLE,
-    # RecBole's attention has two heads; posrec's has one, as in the paper.
-    ("recbole", "gcsan"): RECBOLE | {"layers": 2, "dropout": 0.5},
-    # Batches of 128 sessions are about 512 samples.
-    ("rectools", "sasrec"): RECTOOLS | {"layers": 2, "heads": 4, "dropout": 0.2},
-    ("replay", "sasrec"): RECBOLE
-    | {"batch_size": 512, "d": 192, "layers": 2, "heads": 4, "dropout": 0.3},
-    # The authors' optimiser is Adagrad, with a rate of 0.05.
-    ("gru4rec", "gru4rec"): {
-        "protocol": "paper",
-        "epochs": 10,
-        "batch_size": 64,
-        "learning_rate": 0.001,
-        "decay": 1.0,
-        "l2": 0.0,
-        "d": 100,
-        "hidden": 100,
-        "dropout": 0.0,
-    },
-    ("session_rec", "vsknn"): {
-        "k": 500,
-        "sample_size": 5000,
-        "weighting": "quadratic",
-        "decay": "div",
-        "idf": 5.0,
-    },
-    ("session_rec", "stan"): {
-        "k": 500,
-        "sample_size": 5000,
-        "lambda1": 1.02,
-        "lambda2": 1.0,
-        "lambda3": 2.05,
-    },
-    ("implicit", "itemknn"): {
-        "neighbours": 20,
-        "regularization": 0.0,
-        "alpha": 0.5,
-        "all_items": True,
-        "itself": True,
-    },
+    "session_rec": ("stan", "vsknn"),
+    "implicit": ("itemknn",),
 }
 
 
 def main() -> None:
+    options = parsed_options()
+    torch.set_num_threads(options.threads)
+    data = {dataset_name(folder): load(folder) for folder in options.datasets}
+    for name, dataset in data.items():
+        write_sessions(dataset, options.work / name)
+    rows = read_json(options.out) if options.out.exists() else []
+    done = {key_of(row) for row in rows if is_final(row, options.minutes)}
+    jobs = [job for job in requested_jobs(options) if key_of(job) not in done]
+    for peer in dict.fromkeys(job["peer"] for job in jobs):
+        interpreter(peer, options)
+        code_of(peer, options)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        trainings = [
+            pool.submit(outcome, job, data[job["dataset"]], options) for job in jobs
+        ]
+        for training in as_completed(trainings):
+            write_row(options.out, training.result(), KEY)
+
+
+def parsed_options() -> argparse.Namespace:
     parser = parser_for(__doc__, "results/peers.json")
-    parser.add_argument("dataset", type=Path)
+    parser.add_argument("datasets", nargs="+", type=Path, help="prepared datasets")
     parser.add_argument(
         "--work",
         type=Path,
@@ -194,82 +112,64 @@ def main() -> None:
         help="the folder of environments and of unfinished work",
     )
     parser.add_argument("--peers", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", help="by default all of them")
     parser.add_argument(
-        "--models",
-        nargs="+",
-        help="by default all models that a peer and posrec have in common",
+        "--settings", nargs="+", help='by default all; such as own, "as recbole"'
     )
     parser.add_argument(
-        "--settings",
-        nargs="+",
-        help='by default all; such as default, documented, "as recbole"',
+        "--jobs", type=int, default=1, help="how many trainings run side by side"
     )
     parser.add_argument(
-        "--epochs", type=int, default=10, help="the most epochs that any model trains"
+        "--minutes",
+        type=float,
+        help="a peer's training ends with the epoch in which it has taken this long",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of each training")
     parser.add_argument(
         "--environment",
         choices=("own", "here"),
         default="own",
         help="here: the peers are in this interpreter",
     )
-    for peer in FOLDERS:
+    for peer in CODE:
         parser.add_argument(
-            f"--{peer.replace('_', '-')}", type=Path, help="the folder of its code"
+            f"--{peer.replace('_', '-')}",
+            type=Path,
+            help="the folder of its code; without it, git clones it",
         )
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    data = load(options.dataset)
-    write_sessions(data, options.work)
-    for job in requested_jobs(options):
-        rows = read_json(options.out) if options.out.exists() else []
-        if not any(all(row[name] == job[name] for name in KEY) for row in rows):
-            write_row(options.out, outcome(job, data, options), KEY)
+    return parser.parse_args()
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEY)
+
+
+def is_final(row: Mapping[str, Any], minutes: float | None) -> bool:
+    """Whether the training needs not be run again, if it may take so many minutes."""
+    if "error" in row:
+        return False
+    may_take_longer = minutes is None or minutes > row["minutes"]
+    return not (row["ended_by_limit"] and may_take_longer)
 
 
 def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every training that the options ask for: what identifies its row, and its settings."""
-    dataset = dataset_name(options.dataset)
-    for peer in options.peers:
-        if peer in FOLDERS and getattr(options, peer) is None:
-            continue
-        for model in MODELS[peer]:
-            if options.models and model not in options.models:
-                continue
-            for setting, values in settings_of(dataset, peer, model).items():
-                if options.settings and setting not in options.settings:
+    for dataset in map(dataset_name, options.datasets):
+        for peer in options.peers:
+            for model in MODELS[peer]:
+                if options.models and model not in options.models:
                     continue
-                key = (dataset, peer, model, setting, options.device, options.epochs)
-                yield dict(zip(KEY, key, strict=True)) | {"settings": values}
-
-
-def settings_of(dataset: str, peer: str, model: str) -> dict[str, dict[str, Any]]:
-    """A peer is trained with its defaults, and with the settings that it documents for the dataset;
-    posrec with its own defaults, and with those of each peer that has the same model."""
-    settings = {"default": REQUIRED.get((peer, model), {})}
-    if (peer, dataset, model) in DOCUMENTED:
-        settings["documented"] = DOCUMENTED[peer, dataset, model]
-    if (dataset, peer) == SMALLER:
-        settings[SMALL_BATCHES] = {"train_batch_size": 256}
-    if peer != "posrec":
-        return settings
-    as_peers = {
-        other: values
-        for (other, other_model), values in AS_PEER.items()
-        if other_model == model
-    }
-    for other, values in as_peers.items():
-        settings[f"as {other}"] = values
-    for other, values in as_peers.items():
-        if (dataset, other) == SMALLER:
-            settings[f"as {other}, {SMALL_BATCHES}"] = values | {"batch_size": 256}
-    return settings
+                for setting, values in settings_of(dataset, peer, model).items():
+                    if options.settings and setting not in options.settings:
+                        continue
+                    key = (dataset, peer, model, setting, options.device)
+                    yield dict(zip(KEY, key, strict=True)) | {"settings": values}
 
 
 def dataset_name(folder: Path) -> str:
     """The name of its folder, or of the folder around it if that is called data."""
+    folder = folder.resolve()
     return folder.parent.name if folder.name == "data" else folder.name
 
 
@@ -302,35 +202,35 @@ def outcome(
     job: dict[str, Any], data: PreparedDataset, options: argparse.Namespace
 ) -> dict[str, Any]:
     """The row of a training: what was measured, or the error."""
-    folder = options.work / "job"
-    script = SCRIPTS / f"{job['peer']}_peer.py"
+    sessions = options.work.resolve() / job["dataset"]
+    folder = sessions / "-".join(key_of(job)).replace(" ", "_")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    peer_folder = None
-    if job["peer"] in FOLDERS:
-        peer_folder = str(getattr(options, job["peer"]).resolve())
+    code = code_of(job["peer"], options)
+    row = job | {"minutes": options.minutes}
     read_by_script = {
-        "data": str(options.dataset.resolve()),
-        "sessions": str((options.work / "sessions.npz").resolve()),
+        "data": str(data.path.resolve()),
+        "sessions": str(sessions / "sessions.npz"),
         "threads": options.threads,
-        "peer_folder": peer_folder,
-        "epochs": options.epochs,
+        "peer_folder": str(code) if code else None,
     }
     job_file = folder / "job.json"
-    job_file.write_text(json.dumps(job | read_by_script), encoding="utf-8")
-    row = job | {"lines_of_user_code": lines_of_code(script)}
+    job_file.write_text(json.dumps(row | read_by_script), encoding="utf-8")
+    script = SCRIPTS / f"{job['peer']}_peer.py"
+    environment = [
+        f"{name}={options.threads}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    ]
+    python = interpreter(job["peer"], options)
+    line = ["env", *environment, str(python), str(script), str(job_file)]
     try:
-        python = interpreter(job["peer"], options)
-        environment = [
-            f"{name}={options.threads}"
-            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-        ]
-        line = ["env", *environment, str(python), str(script), str(job_file)]
         taken = measured(line)
-    except (SystemExit, subprocess.CalledProcessError) as error:
+    except SystemExit as error:
+        print(error, file=sys.stderr)
         return row | {"error": str(error).strip().splitlines()[-1][:300]}
     ranks = torch.from_numpy(np.load(folder / "ranks.npy"))
-    return row | accuracy(ranks, data) | read_json(folder / "result.json") | taken
+    row |= accuracy(ranks, data) | read_json(folder / "result.json") | taken
+    shutil.rmtree(folder)
+    return row
 
 
 def interpreter(peer: str, options: argparse.Namespace) -> Path:
@@ -351,6 +251,22 @@ def interpreter(peer: str, options: argparse.Namespace) -> Path:
     return python
 
 
+def code_of(peer: str, options: argparse.Namespace) -> Path | None:
+    """The folder of a peer's code that is not on the package index; cloned if it is missing."""
+    if peer not in CODE:
+        return None
+    folder: Path = getattr(options, peer) or options.work / f"code-{peer}"
+    if not folder.exists():
+        address, commit = CODE[peer]
+        unfinished = folder.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        subprocess.run(["git", "clone", "--quiet", address, unfinished], check=True)
+        line = ["git", "-C", unfinished, "checkout", "--quiet", commit]
+        subprocess.run(line, check=True)
+        unfinished.rename(folder)
+    return folder.resolve()
+
+
 def accuracy(ranks: torch.Tensor, data: PreparedDataset) -> dict[str, Any]:
     """Recall and MRR in per cent, each with its 95 % interval over sessions."""
     session = session_of_samples(data.test)
@@ -366,21 +282,6 @@ def accuracy(ranks: torch.Tensor, data: PreparedDataset) -> dict[str, Any]:
         "metrics": {name: round(100 * metrics[name], 2) for name in intervals},
         "intervals": intervals,
     }
-
-
-def lines_of_code(script: Path) -> int:
-    """Lines that are not blank, a comment or a docstring, and do not end in `# measures`."""
-    text = script.read_text(encoding="utf-8")
-    docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    code = [
-        line.strip()
-        for number, line in enumerate(text.splitlines(), start=1)
-        if number not in docstrings and not line.endswith("# measures")
-    ]
-    return sum(bool(line) and not line.startswith("#") for line in code)
 
 
 if __name__ == "__main__":

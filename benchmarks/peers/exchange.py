@@ -10,7 +10,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ WARM_UP = 3  # sessions before them, which are not timed
 MOST_SECONDS = 30
 
 
+class TimeIsUp(Exception):
+    """A training that may take no more time is left before its next epoch."""
+
+
 class Job:
     """One training: the model, its settings, and the sessions of the three splits."""
 
@@ -35,7 +40,7 @@ class Job:
         os.chdir(self.folder)  # peers write logs and checkpoints into it
         self.model = job["model"]
         self.settings = job["settings"]
-        self.epochs = job["epochs"]
+        self.most_minutes = job["minutes"]  # of a training; None: until it stops
         self.device = job["device"]
         self.threads = job["threads"]
         # The peer's code, if it is not a package.
@@ -50,20 +55,32 @@ class Job:
             self.test = sessions_of(arrays, "test")
         self.began = 0.0
         self.until_best = 0.0
+        self.best_epoch = 0
+        self.ended_by_limit = False
         self.epoch_began = 0.0
         self.epoch_seconds: list[float] = []
 
-    def begin(self) -> None:
-        """Training begins now."""
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The training, from its beginning to where it stops or has to."""
         self.began = time.perf_counter()
+        with suppress(TimeIsUp):
+            yield
+        if not self.until_best:
+            self.is_best()
 
     def is_best(self) -> None:
-        """The best validation so far, or the end of a training without one, is reached now."""
+        """The best validation so far is reached now; without one, the end of the training is."""
         self.until_best = time.perf_counter() - self.began
+        self.best_epoch = len(self.epoch_seconds)
 
-    def epochs_were(self, count: int) -> None:
-        """Divide the seconds of the training by the epochs, if these are not timed one by one."""
-        self.epoch_seconds = [self.until_best / count for _ in range(count)]
+    def must_end(self) -> bool:
+        """Whether the time of the training is up, so that no other epoch may begin."""
+        taken = time.perf_counter() - self.began
+        self.ended_by_limit = (
+            self.most_minutes is not None and taken >= 60 * self.most_minutes
+        )
+        return self.ended_by_limit
 
     def epoch_begins(self) -> None:
         self.epoch_began = time.perf_counter()
@@ -72,9 +89,11 @@ class Job:
         self.epoch_seconds.append(time.perf_counter() - self.epoch_began)
 
     def timed(self, epoch: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, whose calls are epochs."""
+        """The same function, whose calls are epochs; the first is always allowed."""
 
         def timed_epoch(*arguments: Any, **named: Any) -> Any:
+            if self.epoch_seconds and self.must_end():
+                raise TimeIsUp
             self.epoch_begins()
             result = epoch(*arguments, **named)
             self.epoch_ends()
@@ -86,7 +105,6 @@ class Job:
         self,
         scores: Callable[[list[Items]], Scores],
         answer: Callable[[Items], object],
-        epochs_by_default: int | None = None,
         rows: int = 256,
     ) -> None:
         """Rank the test samples, time single sessions, and write ranks.npy and result.json.
@@ -95,7 +113,6 @@ class Job:
             scores: prefixes of sessions -> scores [B, items]; column i is item i + 1.
             answer: one session -> its best items, by the peer's public interface; an error is
                 recorded.
-            epochs_by_default: the most epochs that the peer trains by default.
             rows: how many samples are scored at a time.
         """
         samples = prefixes(self.test)
@@ -107,13 +124,13 @@ class Job:
         epoch_seconds = None
         if epochs:
             epoch_seconds = round(statistics.median(self.epoch_seconds), 3)
-        would_continue = epochs_by_default is None or epochs < epochs_by_default
         sessions = [prefix for prefix, _ in samples]
         result = {
             "epochs": epochs,
+            "best_epoch": self.best_epoch,
             "epoch_seconds": epoch_seconds,
             "seconds_until_best": round(self.until_best, 2),
-            "ended_by_cap": epochs == self.epochs and would_continue,
+            "ended_by_limit": self.ended_by_limit,
             "ranking_seconds": round(ranking, 2),
             "new_session": new_session(answer, scores, sessions),
             "peak_gpu_gib": gpu_memory(),

@@ -1,51 +1,63 @@
 """GRU4Rec by its authors (GRU4Rec_PyTorch_Official)."""
 
 import sys
-from inspect import signature
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from exchange import Items, Scores, read_job
+from exchange import Items, Scores, TimeIsUp, read_job
 
 job = read_job()
 sys.path.insert(0, job.peer_folder)
 
-from gru4rec_pytorch import GRU4Rec  # noqa: E402
+from gru4rec_pytorch import GRU4Rec, GRU4RecModel, SessionDataIterator  # noqa: E402
 
+drawn_weights = GRU4RecModel._init_numpy_weights
+batches_of_an_epoch = SessionDataIterator.__call__
+
+
+def timed_batches(*arguments: Any, **named: Any) -> Iterator[Any]:
+    if job.epoch_seconds and job.must_end():
+        raise TimeIsUp
+    job.epoch_begins()
+    yield from batches_of_an_epoch(*arguments, **named)
+    job.epoch_ends()
+
+
+# They are float64 by the rules of numpy 2, which the code is older than.
+GRU4RecModel._init_numpy_weights = lambda *shape: drawn_weights(*shape).astype("f4")
+SessionDataIterator.__call__ = timed_batches
 torch.manual_seed(0)
-documented_epochs = signature(GRU4Rec).parameters["n_epochs"].default
-epochs_by_default = job.settings.pop("n_epochs", documented_epochs)
-epochs = min(epochs_by_default, job.epochs)
-gru = GRU4Rec(**job.settings, n_epochs=epochs, device=torch.device(job.device))
+gru = GRU4Rec(**job.settings, device=torch.device(job.device))
 lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
         "SessionId": np.repeat(np.arange(len(lengths)), lengths),
-        "ItemId": np.concatenate(job.train),
+        "ItemId": np.concatenate(job.train).astype(str),  # as its run.py reads them
         "Time": np.arange(sum(lengths)),
     }
 )
-job.begin()  # measures
-gru.fit(clicks)
-job.is_best()  # measures
-job.epochs_were(epochs)  # measures
+with job.training():
+    gru.fit(clicks)
 model = gru.model.eval()
+trained = gru.data_iterator.itemidmap.index.astype(int)
 number_of_item = np.full(job.vocabulary + 1, -1)
-number_of_item[gru.data_iterator.itemidmap.index] = gru.data_iterator.itemidmap
+number_of_item[trained] = gru.data_iterator.itemidmap
 
 
 @torch.no_grad()
 def scores(sessions: list[Items]) -> Scores:
     """The network's states click by click, and the scores of the last ones."""
     numbers = [number_of_item[session] for session in sessions]
-    trained = [clicks[clicks >= 0] for clicks in numbers]
+    known = [clicks[clicks >= 0] for clicks in numbers]
     states = [
         torch.zeros(len(sessions), width, device=job.device) for width in gru.layers
     ]
-    for position in range(max(len(clicks) for clicks in trained)):
-        rows = [row for row, clicks in enumerate(trained) if len(clicks) > position]
-        clicked = [trained[row][position] for row in rows]
+    for position in range(max(len(clicks) for clicks in known)):
+        rows = [row for row, clicks in enumerate(known) if len(clicks) > position]
+        clicked = [known[row][position] for row in rows]
         step = [state[rows] for state in states]
         items = torch.tensor(clicked, device=job.device)
         model.hidden_step(model.embed(items, step)[0], step)
@@ -55,7 +67,7 @@ def scores(sessions: list[Items]) -> Scores:
     _, vectors, biases = model.embed(no_item, states)
     scored = model.score_items(states[-1], vectors, biases).cpu().numpy()
     result = np.full((len(sessions), job.items), -np.inf)
-    result[:, gru.data_iterator.itemidmap.index - 1] = scored
+    result[:, trained - 1] = scored
     return result
 
 
@@ -64,4 +76,4 @@ def answer(session: Items) -> object:
     raise NotImplementedError("GRU4Rec has fit and batch_eval alone")
 
 
-job.finish(scores, answer, epochs_by_default)
+job.finish(scores, answer)

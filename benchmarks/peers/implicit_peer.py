@@ -7,6 +7,7 @@ from implicit.bpr import BayesianPersonalizedRanking
 from implicit.nearest_neighbours import CosineRecommender
 from scipy.sparse import csr_matrix
 
+RANKED = 100  # items of a list; the others have ranks past every cutoff
 job = read_job()
 models = {
     "itemknn": CosineRecommender,
@@ -25,9 +26,8 @@ def matrix(sessions: list[Items]) -> csr_matrix:
     return csr_matrix((ones, cells), (len(sessions), job.items))
 
 
-job.begin()  # measures
-model.fit(matrix(job.train), show_progress=False)
-job.is_best()  # measures
+with job.training():
+    model.fit(matrix(job.train), show_progress=False)
 
 
 def recommend(sessions: list[Items], count: int) -> tuple[Items, Scores]:
@@ -46,13 +46,8 @@ def scores(sessions: list[Items]) -> Scores:
         # It has no vectors of new users: the mean of the items' vectors, by hand.
         by_hand: Scores = matrix(sessions) @ model.item_factors @ model.item_factors.T
         return by_hand
-    items, values = recommend(sessions, job.items)
+    items, values = recommend(sessions, min(RANKED, job.items))
     return dense(items, values, job.items)
 
 
-job.epochs_were(getattr(model, "iterations", 0))  # measures
-job.finish(
-    scores,
-    lambda session: recommend([session], 20),
-    epochs_by_default=len(job.epoch_seconds),
-)
+job.finish(scores, lambda session: recommend([session], 20))

@@ -19,40 +19,50 @@ job = read_job()
 torch.set_num_threads(job.threads)
 
 
-class Times(Progress):  # measures
-    best = -1.0  # measures
+class Times(Progress):
+    best = -1.0
+    best_epoch = 0
 
-    def update(self, work: str, *_: Any, **named: Any) -> None:  # measures
-        if work == "Evaluating" and not job.until_best:  # measures
-            job.is_best()  # measures
+    def update(self, work: str, *_: Any, **named: Any) -> None:
+        if work == "Evaluating" and not job.until_best:
+            job.is_best()
 
-    def validated(self, epoch: int, metrics: dict[str, float]) -> None:  # measures
-        if metrics[chosen_by] > self.best:  # measures
-            self.best = metrics[chosen_by]  # measures
-            job.is_best()  # measures
+    def validated(self, epoch: int, metrics: dict[str, float]) -> None:
+        if metrics[chosen_by] > self.best:
+            self.best = metrics[chosen_by]
+            job.is_best()
+            self.best_epoch = epoch
 
 
 data = posrec.load(job.data)
 spec = find_spec(job.model)
-settings = {"protocol": "early-stop", **job.settings}
-epochs_by_default = settings.pop("epochs", Settings(**spec.settings).epochs)
-settings["epochs"] = min(epochs_by_default, job.epochs)
-chosen_by = Settings(**spec.settings).choose_by  # measures
-if not spec.is_trained or settings["protocol"] == "paper":
-    # All train without the validation sessions.
+settings: dict[str, Any] = {"protocol": "early-stop", **job.settings}
+if job.most_minutes == 0:
+    settings["epochs"] = 1  # the only limit of time that a training of posrec can have
+chosen_by = Settings(**spec.settings).choose_by
+if not spec.is_trained:
+    # Trained models leave the validation sessions out of the training, like the peers.
     fitting = data.fitting
     items = fitting.items[: fitting.clicks]
     data = replace(data, train=SessionDataset(items, fitting.offsets, fitting.times))
 out = job.folder / "run"
-job.begin()  # measures
-run, _ = fit_run(
-    data, job.model, out, settings, job.device, progress=Times(), resumable=False
-)
-log = out / "log.jsonl"  # measures
-if log.exists():  # measures
-    lines = map(json.loads, log.read_text().splitlines())  # measures
-    epochs = [line for line in lines if "loss" in line]  # measures
-    job.epoch_seconds = [epoch["seconds"] for epoch in epochs]  # measures
+times = Times()
+with job.training():
+    run, _ = fit_run(
+        data,
+        job.model,
+        out,
+        settings,
+        job.device,
+        progress=times,
+        resumable=False,
+    )
+log = out / "log.jsonl"
+if log.exists():
+    lines = map(json.loads, log.read_text().splitlines())
+    epochs = [line for line in lines if "loss" in line]
+    job.epoch_seconds = [epoch["seconds"] for epoch in epochs]
+    job.best_epoch = times.best_epoch
 recommender = posrec.Recommender.load(out)
 model: Any = run.model.to(job.device).eval()
 
@@ -70,4 +80,4 @@ def answer(session: Items) -> object:
     return recommender.recommend(clicks, k=20)
 
 
-job.finish(scores, answer, epochs_by_default)
+job.finish(scores, answer)

@@ -23,9 +23,7 @@ NAMES = {
     "gru4rec": "GRU4Rec",
     "narm": "NARM",
     "srgnn": "SRGNN",
-    "stamp": "STAMP",
-    "gcsan": "GCSAN",
-    "fpmc": "FPMC",
+    "core": "CORE",
 }
 job = read_job()
 # RecBole does not shorten the sessions of prepared files itself.
@@ -52,9 +50,8 @@ config = Config(
         "load_col": {"inter": ["session_id", "item_id_list", "item_id"]},
         "USER_ID_FIELD": "session_id",
         "ITEM_LIST_LENGTH_FIELD": "item_length",
-        "epochs": job.epochs,
         "gpu_id": "0" if job.device == "cuda" else "",
-        **({} if job.model == "fpmc" else {"train_neg_sample_args": None}),
+        "train_neg_sample_args": None,
         **job.settings,
     },
 )
@@ -64,18 +61,18 @@ dataset = create_dataset(config)
 train_data, valid_data, test_data = data_preparation(config, dataset)
 model = get_model(config["model"])(config, train_data.dataset).to(config["device"])
 trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, model)
-trainer._train_epoch = job.timed(trainer._train_epoch)  # measures
-save = trainer._save_checkpoint  # measures
+trainer._train_epoch = job.timed(trainer._train_epoch)
+save = trainer._save_checkpoint
 
 
-def save_best(*arguments: Any, **named: Any) -> None:  # measures
-    job.is_best()  # measures
-    save(*arguments, **named)  # measures
+def save_best(*arguments: Any, **named: Any) -> None:
+    job.is_best()
+    save(*arguments, **named)
 
 
-trainer._save_checkpoint = save_best  # measures
-job.begin()  # measures
-trainer.fit(train_data, valid_data, show_progress=False)
+trainer._save_checkpoint = save_best
+with job.training():
+    trainer.fit(train_data, valid_data, show_progress=False)
 best = torch.load(trainer.saved_model_file, map_location=config["device"])
 model.load_state_dict(best["state_dict"])
 model.eval()
@@ -112,4 +109,4 @@ def answer(session: Items) -> object:
     return full_sort_topk(ids, model, test_data, 20, config["device"])
 
 
-job.finish(scores, answer, epochs_by_default=300)
+job.finish(scores, answer)

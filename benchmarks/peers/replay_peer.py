@@ -9,7 +9,7 @@ from typing import Any
 import lightning
 import torch
 from exchange import Items, Scores, prefixes, read_job
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning_rule import callbacks
 from replay.data import FeatureHint, FeatureSource, FeatureType
 from replay.data.nn import TensorFeatureInfo, TensorFeatureSource, TensorSchema
 from replay.nn.lightning import LightningModule
@@ -53,20 +53,6 @@ def validation_batch(samples: list[tuple[Items, int]]) -> dict[str, Any]:
     return {**features(padded(sessions)), "ground_truth": following}
 
 
-class Times(lightning.Callback):  # type: ignore[misc]  # measures
-    def on_train_epoch_start(self, *_: Any) -> None:  # measures
-        job.epoch_begins()  # measures
-
-    def on_validation_epoch_start(self, *_: Any) -> None:  # measures
-        job.epoch_ends()  # measures
-
-
-class Checkpoint(ModelCheckpoint):  # type: ignore[misc]  # measures
-    def _save_checkpoint(self, *arguments: Any) -> None:  # measures
-        job.is_best()  # measures
-        super()._save_checkpoint(*arguments)  # measures
-
-
 item = TensorFeatureInfo(
     "item_id",
     is_seq=True,
@@ -80,36 +66,31 @@ item = TensorFeatureInfo(
 lightning.seed_everything(0)
 model = SasRec.from_params(TensorSchema(item), **job.settings)
 module = LightningModule(model)
-best = Checkpoint(job.folder, monitor="mrr@10", mode="max")
+rule = callbacks(job, lightning.pytorch, "mrr@10", patience=10)
 trainer = lightning.Trainer(
-    max_epochs=job.epochs,
+    max_epochs=300,
     accelerator=job.device,
-    callbacks=[
-        ComputeMetricsCallback(["mrr"], [10]),
-        EarlyStopping("mrr@10", mode="max", patience=10),
-        best,
-        Times(),  # measures
-    ],
+    callbacks=[ComputeMetricsCallback(["mrr"], [10]), *rule],
     logger=False,
     num_sanity_val_steps=0,
     enable_progress_bar=False,
 )
-job.begin()  # measures
 train: Any = job.train
 validation: Any = prefixes(job.validation)
-trainer.fit(
-    module,
-    DataLoader(train, batch_size=128, shuffle=True, collate_fn=training_batch),
-    DataLoader(validation, batch_size=512, collate_fn=validation_batch),
-)
-module.load_state_dict(torch.load(best.best_model_path)["state_dict"])
-module.eval()
+with job.training():
+    trainer.fit(
+        module,
+        DataLoader(train, batch_size=128, shuffle=True, collate_fn=training_batch),
+        DataLoader(validation, batch_size=512, collate_fn=validation_batch),
+    )
+module.load_state_dict(torch.load(rule[-1].best_model_path)["state_dict"])
+module.to(job.device).eval()
 
 
 @torch.no_grad()
 def scores(sessions: list[Items]) -> Scores:
-    logits = model(**features(padded(sessions)))["logits"]
-    result: Scores = logits[:, : job.items].numpy()
+    logits = model(**features(padded(sessions).to(job.device)))["logits"]
+    result: Scores = logits[:, : job.items].cpu().numpy()
     return result
 
 

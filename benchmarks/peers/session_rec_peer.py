@@ -13,20 +13,19 @@ sys.path.insert(0, job.peer_folder)
 from algorithms.knn.stan import STAN  # noqa: E402
 from algorithms.knn.vsknn import VMContextKNN  # noqa: E402
 
-# Seconds from the first session to the last; STAN's weight of old sessions falls in five days.
-DAYS = 5 * 24 * 3600
+# The sessions follow each other evenly.
+latest = job.settings.pop("days", 1) * 24 * 3600
 lengths = [len(session) for session in job.train]
 clicks = pd.DataFrame(
     {
         "SessionId": np.repeat(np.arange(len(lengths)), lengths),
         "ItemId": np.concatenate(job.train),
-        "Time": np.repeat(np.linspace(0, DAYS, len(lengths)), lengths),
+        "Time": np.repeat(np.linspace(0, latest, len(lengths)), lengths),
     }
 )
 model = {"vsknn": VMContextKNN, "stan": STAN}[job.model](**job.settings)
-job.begin()  # measures
-model.fit(clicks)
-job.is_best()  # measures
+with job.training():
+    model.fit(clicks)
 items = np.arange(1, job.items + 1)
 new_numbers = count(len(lengths))
 
@@ -36,8 +35,8 @@ def predict(session: Items) -> pd.Series:
     number = next(new_numbers)
     *before, last = session.tolist()
     for item in before:
-        model.predict_next(number, item, items, timestamp=DAYS, skip=True)
-    return model.predict_next(number, last, items, timestamp=DAYS)
+        model.predict_next(number, item, items, timestamp=latest, skip=True)
+    return model.predict_next(number, last, items, timestamp=latest)
 
 
 def scores(sessions: list[Items]) -> Scores:

@@ -797,9 +797,8 @@ TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
     },
     "docs/new_items.md": {"marketplace": marketplace},
     "docs/peers.md": {
+        "own settings": peer_tables.own_settings,
         "equal settings": peer_tables.equal_settings,
-        "diginetica": partial(peer_tables.everything, "diginetica"),
-        "demo": partial(peer_tables.everything, "demo"),
     },
     "docs/reliability.md": {"faults": faults},
     "docs/scaling.md": {

@@ -1,0 +1,124 @@
+"""The comparison with other libraries: settings that exist, rows that are kept, a limit of time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posrec.config import split_settings
+from posrec.models.registry import MODELS
+from posrec.testing import small_dataset
+from posrec.training.settings import Settings
+from tests.helpers import ROOT, SOURCE, module_at
+
+BENCHMARKS = ROOT / "benchmarks"
+DATASETS = ("diginetica", "yoochoose", "demo")
+
+
+@pytest.fixture
+def exchange() -> Any:
+    return module_at(BENCHMARKS / "peers" / "exchange.py")
+
+
+def job_of(exchange: Any, folder: Path, minutes: float | None) -> Any:
+    """A training on the sessions 1 2, 2 3 and 3 1 2 3 1, one a split."""
+    sessions: dict[str, Any] = {"items": np.array(3), "vocabulary": np.array(3)}
+    splits = {"train": [1, 2], "validation": [2, 3], "test": [3, 1, 2, 3, 1]}
+    for split, items in splits.items():
+        sessions[f"{split}_items"] = np.array(items)
+        sessions[f"{split}_offsets"] = np.array([0, len(items)])
+    np.savez(folder / "sessions.npz", **sessions)
+    job = {"data": "", "model": "sasrec", "settings": {}, "device": "cpu", "threads": 1}
+    job |= {"peer_folder": None, "minutes": minutes}
+    job |= {"sessions": str(folder / "sessions.npz")}
+    (folder / "job.json").write_text(json.dumps(job))
+    return exchange.Job(folder / "job.json")
+
+
+def always_two(sessions: list[Any]) -> Any:
+    return np.tile([0.0, 1.0, 0.0], (len(sessions), 1))
+
+
+@pytest.mark.parametrize(("minutes", "epochs"), [(None, 3), (60, 3), (0, 1)])
+def test_a_training_ends_with_the_epoch_in_which_its_time_is_up(
+    exchange: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: float | None,
+    epochs: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = job_of(exchange, tmp_path, minutes)
+    epoch = job.timed(lambda number: number)
+    with job.training():
+        for number in range(3):
+            assert epoch(number) == number
+            if number == 0:
+                job.is_best()
+    job.finish(always_two, always_two)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["epochs"] == epochs
+    assert result["best_epoch"] == 1
+    assert result["ended_by_limit"] == (minutes == 0)
+    # Item 2 is first, and the ties of 1 and 3 count against them.
+    assert np.load(tmp_path / "ranks.npy").tolist() == [3, 1, 3, 3]
+
+
+def test_posrec_has_every_setting_that_it_is_compared_with() -> None:
+    settings_of = module_at(BENCHMARKS / "peer_settings.py").settings_of
+    for dataset in DATASETS:
+        for name, spec in MODELS.items():
+            for settings in settings_of(dataset, "posrec", name).values():
+                configs = split_settings(settings, spec.config(), Settings())
+                assert all(
+                    any(getattr(config, key, None) == value for config in configs)
+                    for key, value in settings.items()
+                )
+
+
+def test_a_training_is_run_again_if_it_failed_or_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    is_final = module_at(BENCHMARKS / "peers.py").is_final
+    ended = {"minutes": 10, "ended_by_limit": True}
+    assert is_final(ended, 10)
+    assert not is_final(ended, 11)
+    assert not is_final(ended, None)
+    assert is_final({"minutes": 10, "ended_by_limit": False}, None)
+    assert not is_final({"minutes": None, "error": "no memory"}, 10)
+
+
+@pytest.mark.process
+def test_a_training_with_a_row_is_not_run_again(tmp_path: Path) -> None:
+    small_dataset(tmp_path / "shop" / "data")
+
+    def run(*models: str) -> list[dict[str, Any]]:
+        line = [sys.executable, BENCHMARKS / "peers.py", tmp_path / "shop" / "data"]
+        line += ["--work", tmp_path / "work", "--out", tmp_path / "rows.json"]
+        line += ["--jobs", "2", "--threads", "1", "--peers", "posrec", "--models"]
+        subprocess.run(
+            [*map(str, line), *models],
+            check=True,
+            capture_output=True,
+            env={"PYTHONPATH": str(SOURCE)},
+        )
+        rows: list[dict[str, Any]] = json.loads((tmp_path / "rows.json").read_text())
+        return rows
+
+    [first] = run("vsknn")
+    assert (first["dataset"], first["peer"], first["model"]) == (
+        "shop",
+        "posrec",
+        "vsknn",
+    )
+    kept, *others = run("vsknn", "itemknn")
+    assert kept == first
+    assert sorted(row["setting"] for row in others) == ["as implicit", "own"]
+    assert all("error" not in row for row in others)
+    low, high = first["intervals"]["recall@20"]
+    assert low <= first["metrics"]["recall@20"] <= high

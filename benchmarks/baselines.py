@@ -306,7 +306,7 @@ def ranks_of_theirs(network: Any, items: Tensor, data: PreparedDataset) -> Tenso
     number = torch.full((data.train_items + 1,), -1, device=device)
     number[items] = torch.arange(len(items), device=device)
     ranks = []
-    for ids in torch.arange(len(data.test)).split(512):
+    for ids in torch.split(torch.arange(len(data.test)), 512):
         batch = collate(data.test, ids, data.test.longest).to(device)
         known = batch.items.clamp(max=data.train_items)
         clicked = torch.where(batch.items == known, number[known], -1)

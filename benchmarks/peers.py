@@ -195,7 +195,7 @@ def write_sessions(data: PreparedDataset, work: Path) -> None:
         arrays[f"{name}_items"] = split.items[first:end].numpy()
         arrays[f"{name}_offsets"] = (split.offsets - first).numpy()
     work.mkdir(parents=True, exist_ok=True)
-    np.savez(work / "sessions.npz", **arrays)
+    np.savez(work / "sessions.npz", allow_pickle=False, **arrays)
 
 
 def outcome(
@@ -238,7 +238,7 @@ def interpreter(peer: str, options: argparse.Namespace) -> Path:
     if peer == "posrec" or options.environment == "here":
         return Path(sys.executable)
     environment = options.work.resolve() / f"env-{peer}"
-    python = environment / "bin" / "python"
+    python: Path = environment / "bin" / "python"
     complete = environment / "complete"
     if not complete.exists():
         create = [sys.executable, "-m", "venv", "--clear", environment]
@@ -261,8 +261,8 @@ def code_of(peer: str, options: argparse.Namespace) -> Path | None:
         unfinished = folder.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         subprocess.run(["git", "clone", "--quiet", address, unfinished], check=True)
-        line = ["git", "-C", unfinished, "checkout", "--quiet", commit]
-        subprocess.run(line, check=True)
+        checkout = ["git", "-C", str(unfinished), "checkout", "--quiet", commit]
+        subprocess.run(checkout, check=True)
         unfinished.rename(folder)
     return folder.resolve()
 

@@ -241,9 +241,9 @@ def interpreter(peer: str, options: argparse.Namespace) -> Path:
     python: Path = environment / "bin" / "python"
     complete = environment / "complete"
     if not complete.exists():
-        create = [sys.executable, "-m", "venv", "--clear", environment]
+        create = [sys.executable, "-m", "venv", "--clear", str(environment)]
         subprocess.run(create, check=True)
-        install = [python, "-m", "pip", "install", "--quiet"]
+        install = [str(python), "-m", "pip", "install", "--quiet"]
         # torch first, in its version: pip must not look for another one.
         for packages in dict.fromkeys((PACKAGES[peer][:1], PACKAGES[peer])):
             subprocess.run([*install, *packages], check=True)

@@ -1,7 +1,6 @@
 """A nearest-neighbour model of session-rec, which gets new sessions click by click."""
 
 import sys
-from itertools import count
 
 import numpy as np
 import pandas as pd
@@ -27,20 +26,31 @@ model = {"vsknn": VMContextKNN, "stan": STAN}[job.model](**job.settings)
 with job.training():
     model.fit(clicks)
 items = np.arange(1, job.items + 1)
-new_numbers = count(len(lengths))
 
 
-def predict(session: Items) -> pd.Series:
-    """The scores of all items after a session, which gets a new number."""
-    number = next(new_numbers)
-    *before, last = session.tolist()
-    for item in before:
-        model.predict_next(number, item, items, timestamp=latest, skip=True)
-    return model.predict_next(number, last, items, timestamp=latest)
+class Sessions:
+    """The sessions that the model is asked about; it finds neighbours as their clicks arrive."""
+
+    number = len(lengths)
+    clicks: Items = items[:0]
+
+    def predict(self, session: Items) -> pd.Series:
+        """The scores of all items after a session, which may go on with the one before it."""
+        known = len(self.clicks)
+        if known >= len(session) or not np.array_equal(session[:known], self.clicks):
+            known = 0
+            self.number += 1
+        self.clicks = session
+        for item in session[known:].tolist():
+            predicted = model.predict_next(self.number, item, items, timestamp=latest)
+        return predicted
+
+
+asked = Sessions()
 
 
 def scores(sessions: list[Items]) -> Scores:
-    return np.stack([predict(session).to_numpy() for session in sessions])
+    return np.stack([asked.predict(session).to_numpy() for session in sessions])
 
 
-job.finish(scores, lambda session: predict(session).nlargest(20))
+job.finish(scores, lambda session: asked.predict(session).nlargest(20))

@@ -8,7 +8,7 @@ from typing import Any
 
 Settings = dict[str, Any]
 
-# RecBole-GNN's results/sequential/diginetica.md; the other settings there are RecBole's defaults.
+# RecBole-GNN's table of results for Diginetica; what it does not name is a default of RecBole.
 RECBOLE = {
     "epochs": 500,
     "train_batch_size": 4096,

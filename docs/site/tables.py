@@ -177,7 +177,7 @@ def tuned_metrics(label: str, dataset: str) -> dict[str, float]:
     return metrics
 
 
-def tuned() -> Table:
+def tuned() -> Table | str:
     """N@20 on validation with the default and with the best settings, and the test part."""
     head = ["", "trials"]
     for title in DATASETS.values():
@@ -193,6 +193,8 @@ def tuned() -> Table:
             metrics = tuned_metrics(label, dataset)
             row += digits(metrics[metric] for metric in AT_20)
         rows.append(row)
+    if not rows[1:]:
+        return "No model has been tuned in this way yet."
     return rows
 
 

@@ -31,7 +31,7 @@ from posrec.recommend.rank.rounded_items import (
 
 CACHED = 1 << 23  # numbers; larger tables do not stay in a processor's cache
 MOST_THREADS = 4  # of one search; more than two were not measured
-MORE_ITEMS = 64  # are scored again than are asked for
+MORE_ITEMS = 64  # that are scored again, beyond those that are asked for
 
 
 class ExactSearch(TableSearch):

@@ -53,11 +53,15 @@ PARTS = [
     TableRow(f"without {name}", PLUS, {**SIX, **settings})
     for name, settings in WITHOUT.items()
 ]
+ENCODINGS = [
+    TableRow(name, PLUS, {**SIX, "encoding": name})
+    for name in ("none", "lpe", "lrpe", "ldpe")
+]
 OTHERS = [
     TableRow(name, name.lower()) for name in ("PosRec", "STAN", "VSKNN", "coclick")
 ]
 # posrec: what each choice that the paper leaves open is worth. posrec_plus: the model, with each
-# part removed in turn, and other models.
+# part removed in turn, and other models. positions: posrec-plus with each encoding of positions.
 ROWS = {
     "posrec": [TableRow("PosRec", "posrec", choice) for choice in CHOICES],
     "counting": [
@@ -70,15 +74,22 @@ ROWS = {
         *PARTS,
         *OTHERS,
     ],
+    "positions": ENCODINGS,
 }
 FILES = {
     "posrec": "results/accuracy.json",
     "counting": "results/counting.json",
     "posrec_plus": "results/posrec_plus.json",
+    "positions": "results/positions.json",
 }
-PAIRS = [(ALL_PARTS, row.label) for row in PARTS] + [
-    (PLUS, row.label) for row in OTHERS
-]
+# Tables with three seeds, and the rows whose differences are tested.
+PAIRS = {
+    "posrec_plus": [
+        *((ALL_PARTS, row.label) for row in PARTS),
+        *((PLUS, row.label) for row in OTHERS),
+    ],
+    "positions": [("none", row.label) for row in ENCODINGS[1:]],
+}
 
 
 def main() -> None:
@@ -104,7 +115,7 @@ def main() -> None:
     arguments = parser.parse_args()
     table = arguments.table
     datasets = {name: load(arguments.data / name) for name in DATASETS}
-    seeds = 3 if table == "posrec_plus" else 1
+    seeds = 3 if table in PAIRS else 1
     jobs = [
         job
         for row in ROWS[table]
@@ -122,9 +133,9 @@ def main() -> None:
         )
     done = {name: result for name, result in results.items() if not result.error}
     records: list[Any] = []
-    if table == "posrec_plus":
+    if table in PAIRS:
         for name, data in datasets.items():
-            records += tested_rows(name, data, done, seeds)
+            records += tested_rows(table, name, data, done, seeds)
     else:
         records += [result.record for result in done.values()]
     key = "records" if table == "posrec" else "rows"
@@ -132,21 +143,25 @@ def main() -> None:
 
 
 def tested_rows(
-    dataset: str, data: PreparedDataset, done: dict[str, JobResult], seeds: int
+    table: str,
+    dataset: str,
+    data: PreparedDataset,
+    done: dict[str, JobResult],
+    seeds: int,
 ) -> list[dict[str, Any]]:
-    """Rows of posrec-plus: the metrics of every seed and their mean (x100), times, differences.
+    """Rows of a table: the metrics of every seed and their mean (x100), times, differences.
 
     Differences are tested on the same test samples, with the errors over sessions and over seeds,
     corrected by Holm's method over all rows and both metrics of the dataset.
     """
     results: dict[str, list[JobResult]] = {}
-    for row in ROWS["posrec_plus"]:
+    for row in ROWS[table]:
         results[row.label] = [
             done[job.name] for job in jobs_of(row, dataset, seeds) if job.name in done
         ]
-    differences = find_differences(results, PAIRS, data, METRICS)
+    differences = find_differences(results, PAIRS[table], data, METRICS)
     records = []
-    for row in ROWS["posrec_plus"]:
+    for row in ROWS[table]:
         of_seeds = results[row.label]
         if not of_seeds:
             continue

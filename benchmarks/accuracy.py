@@ -7,6 +7,7 @@ saved when it is done, and a job with a saved result is not run again, so an int
 continues where it stopped. Rows of other models are the same as in `posrec reproduce overall`.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
@@ -18,6 +19,7 @@ from posrec.experiments.reproduce.grid import TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.tables import find_differences
 from posrec.progress import TerminalProgress
+from tuned import SideBySide
 
 DATASETS = ("diginetica", "yoochoose1_64")
 METRICS = ("recall@20", "mrr@20")
@@ -112,6 +114,9 @@ def main() -> None:
         type=float,
         help="start no training after this time; 0: only write the results",
     )
+    parser.add_argument(
+        "--side-by-side", type=int, default=1, help="how many jobs run at a time"
+    )
     arguments = parser.parse_args()
     table = arguments.table
     datasets = {name: load(arguments.data / name) for name in DATASETS}
@@ -123,6 +128,8 @@ def main() -> None:
         for job in jobs_of(row, name, seeds)
     ]
     jobs.sort(key=lambda job: job.seed)  # a stopped call leaves whole tables
+    processes = arguments.side_by_side
+    executor = SideBySide(processes, math.inf) if processes > 1 else None
     with TerminalProgress() as progress:
         results = run_jobs(
             jobs,
@@ -130,6 +137,7 @@ def main() -> None:
             arguments.jobs,
             minutes=arguments.minutes,
             progress=progress,
+            executor=executor,
         )
     done = {name: result for name, result in results.items() if not result.error}
     records: list[Any] = []

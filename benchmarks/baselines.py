@@ -86,8 +86,13 @@ PARAMFILES = {
 ADAM = {"optimizer": "adam", "learning_rate": 0.002}
 THEIRS: dict[str, dict[str, Settings]] = {
     "default": {},
-    "cross-entropy": {"no logq": {"logq": 0.0}, "no dropout": {"dropout_p_hidden": 0}},
+    "cross-entropy": {
+        "shuffled": {"shuffled": True},
+        "no logq": {"logq": 0.0},
+        "no dropout": {"dropout_p_hidden": 0.0},
+    },
     "bpr-max": {
+        "shuffled": {"shuffled": True},
         "no elu": {"elu_param": 0.0},
         "no dropout": {"dropout_p_hidden": 0.0},
         "no momentum": {"momentum": 0.0},
@@ -284,14 +289,19 @@ def train_theirs(
     GRU4RecModel._init_numpy_weights = lambda *shape: drawn(*shape).astype(np.float32)
     torch.manual_seed(job["seed"])
     settings = job["settings"] | {"n_epochs": job["epochs"]}
+    shuffled = settings.pop("shuffled", False)
     peer = GRU4Rec(**settings, device=torch.device(device))
     lengths = data.train.offsets.diff().numpy()
+    # It reads the sessions in the order in which they began.
+    began = np.arange(len(lengths))
+    if shuffled:
+        began = np.random.default_rng(job["seed"]).permutation(began)
     # Its logQ correction needs items that are numbered in the order in which it meets them.
     numbers, items = pandas.factorize(data.train.items.numpy())
     clicks = {
         "SessionId": np.repeat(np.arange(len(lengths)), lengths),
         "ItemId": numbers,
-        "Time": np.arange(len(numbers)),
+        "Time": np.repeat(began * len(numbers), lengths) + np.arange(len(numbers)),
     }
     peer.fit(pandas.DataFrame(clicks))
     return ranks_of_theirs(peer.model.eval(), torch.from_numpy(items).long(), data)

@@ -149,8 +149,9 @@ def is_final(row: Mapping[str, Any], minutes: float | None) -> bool:
     """Whether the training needs not be run again, if it may take so many minutes."""
     if "error" in row:
         return False
-    may_take_longer = minutes is None or minutes > row["minutes"]
-    return not (row["ended_by_limit"] and may_take_longer)
+    if not row["ended_by_limit"]:
+        return True
+    return minutes is not None and minutes <= row["minutes"]
 
 
 def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

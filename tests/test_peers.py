@@ -90,6 +90,7 @@ def test_a_training_is_run_again_if_it_failed_or_may_take_longer(
     assert not is_final(ended, 11)
     assert not is_final(ended, None)
     assert is_final({"minutes": 10, "ended_by_limit": False}, None)
+    assert is_final({"minutes": None, "ended_by_limit": False}, 10)
     assert not is_final({"minutes": None, "error": "no memory"}, 10)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from posrec.data.dataset import SessionDataset, collate
+from posrec.evaluation.evaluate import compile_ahead
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
@@ -96,6 +97,19 @@ def test_an_evaluation_between_captured_steps_leaves_the_weights_where_they_are(
     addresses = [weights.data_ptr() for weights in model.parameters()]
     evaluate_on(model, data, sessions(), torch.device("cuda"), SilentProgress())
     assert [weights.data_ptr() for weights in model.parameters()] == addresses
+    assert model.training
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_kernels_are_compiled_for_an_evaluation_whatever_is_in_memory(
+    name: str,
+) -> None:
+    """Nothing is launched meanwhile, so results are what earlier trainings left in memory."""
+    model = stepper(Stepper, name, softmax_loss(ITEMS)).model
+    sizes = (2**exponent for exponent in range(8, 24))
+    not_numbers = [torch.full((size,), torch.nan, device="cuda") for size in sizes]
+    del not_numbers
+    compile_ahead(model, sessions(), torch.device("cuda"))
     assert model.training
 
 

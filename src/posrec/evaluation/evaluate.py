@@ -22,6 +22,7 @@ from posrec.evaluation.metrics import (
 )
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
+from posrec.nn.batch import SessionBatch
 from posrec.nn.packing import pack
 from posrec.progress import Progress, SilentProgress
 
@@ -167,11 +168,13 @@ def compile_ahead(
     rows = min(rows_for(samples, model.items, max_length), len(samples))
     model.eval()
     with only_compiled():
+        # What is computed here is undefined, and may be NaN: it is not ranked.
         if model.is_causal:
-            next(by_passes(model, samples, rows, max_length, 1))
+            batch, _, _ = next(pass_batches(model, samples, rows, max_length))
         else:
             ids = torch.arange(rows, device=device)
-            model.scores(collate(samples, ids, max_length))
+            batch = collate(samples, ids, max_length)
+        model.scores(batch)
     model.train(was_training)
 
 
@@ -241,14 +244,30 @@ def by_passes(
     k: int,
     exclude: str | None = None,
 ) -> Ranked:
-    """Read each session once, sessions of similar length together, and rank `rows` samples at a
-    time, or those of one session if it has more.
+    """Read each session once, and rank its samples together."""
+    for batch, ids, targets in pass_batches(model, samples, rows, max_length):
+        scores = model.scores(batch)
+        is_sample = ids >= 0
+        if not is_sample.all():
+            scores = scores[is_sample]
+            ids = ids[is_sample]
+            targets = targets[is_sample]
+        scores = without(exclude, scores, samples, ids)
+        yield ids, ranks_of(scores, targets), best_items(scores, k)
+
+
+def pass_batches(
+    model: SessionModel, samples: SessionDataset, rows: int, max_length: int
+) -> Iterator[tuple[SessionBatch, Tensor, Tensor]]:
+    """Batches of sessions of similar length with `rows` samples, or one session if it has more;
+    and for each of their T clicks the number of the sample that ends there, or -1, and its target.
     """
     device = samples.items.device
     every = torch.arange(len(samples), device=device)
     _, target = samples.locate(every)
     sample_at = torch.full((len(samples.items) + 1,), -1, device=device)  # by target
     sample_at[target] = every
+    last_click = len(samples.items) - 1
     passes = passes_over(samples, max_length, model.stride)
     order = passes.clicks.sort(stable=True).indices
     begin = 0
@@ -267,11 +286,5 @@ def by_passes(
         target = start[session] + position + 1  # [T] the target of each row
         is_read = position >= passes.skipped[chosen][session]
         ids = torch.where(is_read, sample_at[target], -1)
-        rows_with_sample = (ids >= 0).nonzero()[:, 0]
-        scores = model.scores(replace(batch, packing=packing))
-        if len(rows_with_sample) < len(ids):
-            scores = scores[rows_with_sample]
-            ids = ids[rows_with_sample]
-        scores = without(exclude, scores, samples, ids)
-        targets = samples.items[target[rows_with_sample]].long()
-        yield ids, ranks_of(scores, targets), best_items(scores, k)
+        items = samples.items[target.clamp(max=last_click)].long()
+        yield replace(batch, packing=packing), ids, items

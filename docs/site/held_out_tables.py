@@ -1,4 +1,4 @@
-"""The tables of results/held_out.json: data that nobody tuned on, and what positions are worth."""
+"""The table of results/held_out.json: data that nobody tuned on."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ENCODINGS = {"none": "none", "lpe": "forward", "lrpe": "backward", "ldpe": "dual"}
 Table = list[list[str]]
 
 
@@ -34,43 +33,3 @@ def held_out() -> Table:
                 row.append(f"{fmean(figures(dataset, model, 'ldpe', metric)):.2f}")
         rows.append(row)
     return rows
-
-
-def cells(by_encoding: dict[str, list[float]]) -> list[str]:
-    """The mean and the range of two seeds; a dash where nothing was measured."""
-    row = []
-    for encoding in ENCODINGS:
-        values = by_encoding[encoding]
-        spread = (max(values) - min(values)) / 2 if values else 0
-        row.append(f"{fmean(values):.2f} ± {spread:.2f}" if values else "-")
-    return row
-
-
-def of_posrec() -> Table:
-    """R@10 of the paper's model."""
-    rows = [["PosRec, R@10", *ENCODINGS.values()]]
-    names = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
-    for table in stored("reproduction/summary")["tables"]:
-        if table["experiment"] == "encodings":
-            found = [table["rows"][name.upper()] for name in list(ENCODINGS)[1:]]
-            values = [table["rows"]["none"], *found]
-            spreads = [value["recall@10"] for value in values]
-            row = [f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in spreads]
-            rows.append([names[table["dataset"]], *row])
-    return [*rows, *of_held_out("posrec", "recall@10")]
-
-
-def of_posrec_plus() -> Table:
-    """R@20 of the default model."""
-    head = ["posrec-plus, R@20", *ENCODINGS.values()]
-    return [head, *of_held_out("posrec-plus", "recall@20")]
-
-
-def of_held_out(model: str, metric: str) -> Table:
-    return [
-        [
-            dataset,
-            *cells({one: figures(dataset, model, one, metric) for one in ENCODINGS}),
-        ]
-        for dataset in stored("held_out")["datasets"]
-    ]

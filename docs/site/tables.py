@@ -16,8 +16,10 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+import baseline_tables
 import held_out_tables
 import peer_tables
+import position_tables
 import scaling
 from page_tables import markdown_table
 
@@ -524,19 +526,6 @@ def large_catalogues() -> Table:
     return rows
 
 
-def beside_authors() -> Table:
-    """GRU4Rec by its authors and posrec's, on the validation part of the demo's shop."""
-    pairs: dict[str, dict[str, str]] = {}
-    for row in result("baselines"):
-        if row["dataset"] == "demo" and row["ranked"] == "validation":
-            metrics = [f"{row['metrics'][metric]:.1f}" for metric in AT_20]
-            pairs.setdefault(row["way"], {})[row["model"]] = " / ".join(metrics)
-    rows = [["the authors' settings", "R@20 / M@20: the authors", "posrec"]]
-    for way, models in pairs.items():
-        rows.append([way, models.get("authors", ""), models.get("gru4rec", "")])
-    return rows
-
-
 def variety() -> Table:
     head = ["`diversify`", "R@20", "M@20"]
     rows = [[*head, "mean cosine of a list's pairs", "categories in a list"]]
@@ -769,16 +758,21 @@ def scaling_table(name: str) -> Callable[[], Table]:
 
 TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
     "README.md": {"accuracy": headline_accuracy},
-    "docs/models.md": {"models": models, "tuned": tuned},
-    "docs/models_baselines.md": {"beside the authors": beside_authors},
+    "docs/models.md": {
+        "models": models,
+        "choices": baseline_tables.choices,
+        "tuned": tuned,
+    },
+    "docs/models_baselines.md": {"beside the authors": baseline_tables.beside_authors},
     "docs/models_plus.md": {
         "accuracy": plus_accuracy,
         "held out": held_out_tables.held_out,
         "parts": plus_parts,
     },
     "docs/positions.md": {
-        "posrec": held_out_tables.of_posrec,
-        "posrec-plus": held_out_tables.of_posrec_plus,
+        "posrec": position_tables.of_posrec,
+        "posrec-plus": position_tables.of_posrec_plus,
+        "gains": position_tables.gains,
     },
     "docs/which_model.md": {"accuracy": which_model},
     "docs/performance.md": {

@@ -1,0 +1,79 @@
+"""The tables of docs/positions.md, from three result files: the report on the paper's experiments,
+results/positions.json, and results/held_out.json."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from held_out_tables import Table, figures, stored
+
+ENCODINGS = {"none": "none", "lpe": "forward", "lrpe": "backward", "ldpe": "dual"}
+DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
+
+
+def of_posrec() -> Table:
+    """R@10 of the paper's model."""
+    rows = [["PosRec, R@10", *ENCODINGS.values()]]
+    for table in stored("reproduction/summary")["tables"]:
+        if table["experiment"] == "encodings":
+            found = [table["rows"][name.upper()] for name in list(ENCODINGS)[1:]]
+            values = [table["rows"]["none"], *found]
+            spreads = [value["recall@10"] for value in values]
+            row = [f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in spreads]
+            rows.append([DATASETS[table["dataset"]], *row])
+    return [*rows, *of_held_out("posrec", "recall@10")]
+
+
+def of_posrec_plus() -> Table:
+    """R@20 of the default model."""
+    rows = [["posrec-plus, R@20", *ENCODINGS.values()]]
+    for dataset, title in DATASETS.items():
+        cells = []
+        for encoding in ENCODINGS:
+            values = trained(dataset, encoding)["by_seed"]["recall@20"]
+            cells.append(f"{fmean(values):.2f} ± {stdev(values):.2f}")
+        rows.append([title, *cells])
+    return [*rows, *of_held_out("posrec-plus", "recall@20")]
+
+
+def gains() -> Table:
+    """What each encoding adds to posrec-plus, with 95 % intervals and Holm's p."""
+    others = list(ENCODINGS)[1:]
+    rows = [["above none", "", *(ENCODINGS[encoding] for encoding in others)]]
+    for dataset, title in DATASETS.items():
+        for metric, short in (("recall@20", "R@20"), ("mrr@20", "M@20")):
+            tests = [
+                trained(dataset, encoding)["lower_than"][metric] for encoding in others
+            ]
+            cells = [
+                f"{-test['by']:+.2f} ± {test['margin']:.2f} (p = {test['p']:.2f})"
+                for test in tests
+            ]
+            rows.append([title, short, *cells])
+    return rows
+
+
+def trained(dataset: str, encoding: str) -> dict[str, dict[str, dict[str, float]]]:
+    """The row of results/positions.json."""
+    return next(
+        row
+        for row in stored("positions")["rows"]
+        if (row["dataset"], row["row"]) == (dataset, encoding)
+    )
+
+
+def of_held_out(model: str, metric: str) -> Table:
+    rows = []
+    for dataset in stored("held_out")["datasets"]:
+        cells = [
+            mean_and_range(figures(dataset, model, encoding, metric))
+            for encoding in ENCODINGS
+        ]
+        rows.append([dataset, *cells])
+    return rows
+
+
+def mean_and_range(values: Sequence[float]) -> str:
+    """The mean of two seeds and half of their difference; a dash where nothing was measured."""
+    if not values:
+        return "-"
+    return f"{fmean(values):.2f} ± {(max(values) - min(values)) / 2:.2f}"

@@ -3,6 +3,7 @@ results/positions.json, and results/held_out.json."""
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from held_out_tables import Table, figures, stored
 
@@ -52,12 +53,11 @@ def gains() -> Table:
     return rows
 
 
-def trained(dataset: str, encoding: str) -> dict[str, dict[str, dict[str, float]]]:
+def trained(dataset: str, encoding: str) -> dict[str, Any]:
     """The row of results/positions.json."""
+    rows: list[dict[str, Any]] = stored("positions")["rows"]
     return next(
-        row
-        for row in stored("positions")["rows"]
-        if (row["dataset"], row["row"]) == (dataset, encoding)
+        row for row in rows if (row["dataset"], row["row"]) == (dataset, encoding)
     )
 
 

@@ -21,10 +21,6 @@ DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 T = TypeVar("T")
 
 # What settings mean that several models have.
-INITIAL = (
-    "standard deviation of the initial weights; "
-    "0 draws them uniformly, from about ±1 / sqrt(width)"
-)
 ENCODING = (
     "the [positional encoding](encodings.md): a name of `posrec encodings`, "
     "or [your own](own_encoding.md)"

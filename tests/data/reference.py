@@ -1,18 +1,20 @@
 """Slow and plain versions of the two recipes, which share no code with the package."""
 
 from collections import Counter
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 DAY = 86_400_000
+Clicks = list[tuple[str, str, int]]  # session or visitor, item, time
 Session = list[str]
 Split = tuple[list[Session], list[Session]]
 Item = TypeVar("Item")
 
 
 def read_yoochoose(
-    clicks: list[tuple[str, str, int]],
+    clicks: Clicks,
 ) -> tuple[dict[str, Session], dict[str, int]]:
     """File order; a session's date is that of its last-read click, to the second."""
     sessions: dict[str, Session] = {}
@@ -109,7 +111,7 @@ def visits(
     gap: int,
     duplicates_dropped: bool = False,
     most: int | None = None,
-) -> list[tuple[str, str, int]]:
+) -> Clicks:
     """The clicks of events by their session, or by their user, for whom a new visit begins after
     more than `gap`. Duplicates follow the same event within a second; visits of more than `most`
     clicks are left out."""
@@ -117,7 +119,7 @@ def visits(
     for session, user, item, time, kind in events:
         visitor = ("session", session) if session else ("user", user)
         by_visitor.setdefault(visitor, []).append((time, item, kind))
-    all_visits: list[list[tuple[str, str, int]]] = []
+    all_visits: list[Clicks] = []
     for (role, name), clicks in by_visitor.items():
         before = None
         latest: dict[tuple[str, str], int] = {}
@@ -137,83 +139,69 @@ def visits(
 Timed = list[tuple[int, str]]  # the times and items of a session
 
 
-def clean(
-    clicks: list[tuple[str, str, int]],
-    *,
-    gap: int | None = None,
-    repeats_dropped: bool = False,
-    longest: int | None = None,
-    support: int = 5,
-    length: int = 2,
-    days: float | None = None,
-    share: float = 0.1,
-) -> Split:
+@dataclass(frozen=True)
+class Options:
+    gap: int | None = None
+    repeats_dropped: bool = False
+    longest: int | None = None
+    support: int = 5
+    length: int = 2
+    days: float | None = None
+    share: float = 0.1
+
+
+def clean(clicks: Clicks, **named: Any) -> Split:
     """Filters repeated until they hold, sessions split by their first click, none lost on the
     boundary."""
-    all_sessions = shortened(clicks, gap, repeats_dropped, longest)
-    sessions = filtered(all_sessions, support, length)
+    options = Options(**named)
+    all_sessions = shortened(clicks, options)
+    sessions = filtered(all_sessions, options.support, options.length)
     if not sessions:
         return [], []
     sessions.sort(key=lambda session: session[0][0])
-    boundary = test_start(sessions, days, share)
+    boundary = test_start(sessions, options)
     train: list[Session] = []
     test: list[Session] = []
     for session in sessions:
         split = train if session[0][0] < boundary else test
         split.append([item for _, item in session])
-    return train, trained_only(train, test, length)
+    return train, trained_only(train, test, options.length)
 
 
-def full_test(
-    clicks: list[tuple[str, str, int]],
-    *,
-    gap: int | None = None,
-    repeats_dropped: bool = False,
-    longest: int | None = None,
-    support: int = 5,
-    length: int = 2,
-    days: float | None = None,
-    share: float = 0.1,
-) -> list[Session]:
+def full_test(clicks: Clicks, **named: Any) -> list[Session]:
     """The test sessions of `clean` before its filters: those whose first click on an item that the
     filters keep, or else on any, is where the test part begins or later."""
-    all_sessions = shortened(clicks, gap, repeats_dropped, longest)
-    sessions = filtered(all_sessions, support, length)
+    options = Options(**named)
+    all_sessions = shortened(clicks, options)
+    sessions = filtered(all_sessions, options.support, options.length)
     kept = {item for session in sessions for _, item in session}
-    boundary = test_start(
-        sorted(sessions, key=lambda session: session[0][0]), days, share
-    )
+    boundary = test_start(sorted(sessions, key=lambda session: session[0][0]), options)
     full = []
     for session in all_sessions:
         moments = [time for time, item in session if item in kept]
         moment = (moments or [session[0][0]])[0]
-        if len(session) >= length and moment >= boundary:
+        if len(session) >= options.length and moment >= boundary:
             full.append((moment, [item for _, item in session]))
     return [session for _, session in sorted(full, key=lambda pair: pair[0])]
 
 
-def shortened(
-    clicks: list[tuple[str, str, int]],
-    gap: int | None,
-    repeats_dropped: bool,
-    longest: int | None,
-) -> list[Timed]:
-    sessions = split_at_gaps(clicks, gap)
-    if repeats_dropped:
+def shortened(clicks: Clicks, options: Options) -> list[Timed]:
+    sessions = split_at_gaps(clicks, options.gap)
+    if options.repeats_dropped:
         sessions = [without_repeats(session) for session in sessions]
-    if longest is not None:
-        sessions = [session[-longest:] for session in sessions]
+    if options.longest is not None:
+        sessions = [session[-options.longest :] for session in sessions]
     return sessions
 
 
-def test_start(sessions: list[Timed], days: float | None, share: float) -> float:
+def test_start(sessions: list[Timed], options: Options) -> float:
     beginnings = [session[0][0] for session in sessions]
-    if days is not None:
-        return beginnings[-1] - days * DAY + 1
-    return beginnings[-max(1, round(share * len(beginnings)))]
+    if options.days is not None:
+        return beginnings[-1] - options.days * DAY + 1
+    return beginnings[-max(1, round(options.share * len(beginnings)))]
 
 
-def split_at_gaps(clicks: list[tuple[str, str, int]], gap: int | None) -> list[Timed]:
+def split_at_gaps(clicks: Clicks, gap: int | None) -> list[Timed]:
     by_user: dict[str, Timed] = {}
     for session, item, time in clicks:
         by_user.setdefault(session, []).append((time, item))

@@ -31,6 +31,21 @@ CLICKS_READ: dict[str, Any] = {
     "at_least": 1,
 }
 DROPOUT: dict[str, Any] = {"between": (0, 1), "tune": (0.0, 0.1, 0.2, 0.3, 0.5)}
+CLICK_DROPOUT: dict[str, Any] = {
+    "meaning": "dropout of the clicks' vectors",
+    "between": (0, 1),
+    "tune": (0.0, 0.25, 0.5),
+}
+SPREAD: dict[str, Any] = {
+    "meaning": "standard deviation of the initial weights; "
+    "0 draws them uniformly, from about ±1 / sqrt(width)",
+    "at_least": 0,
+    "tune": (0.0, 0.02, 0.05),
+}
+ANCHORS: dict[str, Any] = {
+    "meaning": "add the [anchor edges](terms.md#anchors) of PosRec's paper",
+    "tune": (False, True),
+}
 
 
 class Model(nn.Module):

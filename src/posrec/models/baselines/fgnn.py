@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import setting
-from posrec.models.base import CLICKS_READ, ITEM_WIDTH, SessionModel
+from posrec.models.base import ANCHORS, CLICKS_READ, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.items.item_table import ItemTable
@@ -26,11 +26,7 @@ SLOPE = 0.2  # of LeakyReLU below zero
 @dataclass(frozen=True)
 class FGNNConfig:
     d: int = setting(100, **ITEM_WIDTH)
-    anchors: bool = setting(
-        False,
-        "add the [anchor edges](terms.md#anchors) of PosRec's paper",
-        tune=(False, True),
-    )
+    anchors: bool = setting(False, **ANCHORS)
     layers: int = setting(
         1,
         "layers of graph attention; the paper has 3 ([reason](models_baselines.md#fgnn))",

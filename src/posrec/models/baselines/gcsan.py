@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import setting
-from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
+from posrec.models.base import ANCHORS, CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -24,9 +24,7 @@ from posrec.nn.packing import Packing
 @dataclass(frozen=True)
 class GCSANConfig:
     d: int = setting(100, **ITEM_WIDTH)
-    anchors: bool = setting(
-        False, "add the [anchor edges](terms.md#anchors) of PosRec's paper"
-    )
+    anchors: bool = setting(False, **ANCHORS)
     layers: int = setting(1, "layers of self-attention", at_least=0, tune=(1, 2))
     weight: float = setting(
         0.6,

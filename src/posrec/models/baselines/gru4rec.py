@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from posrec.config import INITIAL, setting
-from posrec.models.base import CLICKS_READ, DROPOUT, SessionModel
+from posrec.config import setting
+from posrec.models.base import CLICK_DROPOUT, CLICKS_READ, DROPOUT, SPREAD, SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.recurrent import Recurrent
@@ -34,11 +34,9 @@ class GRU4RecConfig:
         "backpropagate through the last step alone, as in both papers",
         tune=(True, False),
     )
-    embedding_dropout: float = setting(
-        0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
-    )
+    embedding_dropout: float = setting(0.0, **CLICK_DROPOUT)
     dropout: float = setting(0.2, "dropout of the states", **DROPOUT)
-    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
+    spread: float = setting(0.0, **SPREAD)
     max_length: int = setting(20, **CLICKS_READ)
 
 

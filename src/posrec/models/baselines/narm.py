@@ -9,8 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.config import INITIAL, setting
-from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
+from posrec.config import setting
+from posrec.models.base import (
+    CLICK_DROPOUT,
+    CLICKS_READ,
+    DROPOUT,
+    ITEM_WIDTH,
+    SPREAD,
+    SessionModel,
+)
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.recurrent import Recurrent
@@ -26,11 +33,9 @@ class NARMConfig:
         True,
         "normalise the attention weights, as in the authors' code; the paper has no softmax",
     )
-    embedding_dropout: float = setting(
-        0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5)
-    )
+    embedding_dropout: float = setting(0.25, **CLICK_DROPOUT)
     dropout: float = setting(0.5, "dropout before the bilinear map", **DROPOUT)
-    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
+    spread: float = setting(0.0, **SPREAD)
     # The authors read 19.
     max_length: int = setting(20, **CLICKS_READ)
 

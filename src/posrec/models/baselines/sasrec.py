@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.config import ENCODING, INITIAL, setting
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SessionModel
+from posrec.models.base import CLICKS_READ, DROPOUT, ITEM_WIDTH, SPREAD, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.transformer import apply_layers, self_attention
@@ -32,7 +32,7 @@ class SASRecConfig:
         "multiply the clicks' vectors by sqrt(d), as the authors' code does",
         tune=(False, True),
     )
-    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
+    spread: float = setting(0.0, **SPREAD)
     max_length: int = setting(20, **CLICKS_READ)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.config import setting
-from posrec.models.base import CLICKS_READ, ITEM_WIDTH, SessionModel
+from posrec.models.base import ANCHORS, CLICKS_READ, ITEM_WIDTH, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.item_table import ItemTable
@@ -22,11 +22,7 @@ from posrec.nn.layers.gated_graph import GatedGraph, message_graph
 @dataclass(frozen=True)
 class SRGNNConfig:
     d: int = setting(100, **ITEM_WIDTH)
-    anchors: bool = setting(
-        False,
-        "add the [anchor edges](terms.md#anchors) of PosRec's paper",
-        tune=(False, True),
-    )
+    anchors: bool = setting(False, **ANCHORS)
     steps: int = setting(
         1, "how often the graph layer is applied", at_least=0, tune=(1, 2, 3)
     )

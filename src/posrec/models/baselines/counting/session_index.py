@@ -6,6 +6,7 @@ session is a set of items, each at the position of its latest click."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,13 @@ from posrec.nn.counting import first_in_list, offsets_of, spread
 
 # The weight of a click by the number of clicks after it and the session's length.
 Weigh = Callable[[Tensor, Tensor], Tensor]
+# Settings of the models that search it.
+NEIGHBOURS: dict[str, Any] = {"meaning": "the number of neighbours", "at_least": 1}
+SAMPLE_SIZE: dict[str, Any] = {
+    "meaning": "how many of the newest sessions are searched for neighbours",
+    "at_least": 1,
+    "tune": (1000, 2500, 5000),
+}
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,19 @@ from torch import Tensor
 from posrec.config import setting
 from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
-from posrec.models.baselines.counting.session_index import SessionIndex
+from posrec.models.baselines.counting.session_index import (
+    NEIGHBOURS,
+    SAMPLE_SIZE,
+    SessionIndex,
+)
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, nearest, spread
 
 
 @dataclass(frozen=True)
 class STANConfig:
-    k: int = setting(
-        500, "the number of neighbours", at_least=1, tune=(100, 200, 500, 1000)
-    )
-    sample_size: int = setting(
-        2500,
-        "how many of the newest sessions are searched for neighbours",
-        at_least=1,
-        tune=(1000, 2500, 5000),
-    )
+    k: int = setting(500, **NEIGHBOURS, tune=(100, 200, 500, 1000))
+    sample_size: int = setting(2500, **SAMPLE_SIZE)
     lambda1: float = setting(
         1.0,
         "how slowly the weight of the session's earlier clicks falls, in clicks",

@@ -9,7 +9,12 @@ from torch import Tensor
 from posrec.config import setting
 from posrec.models.base import CLICKS_READ
 from posrec.models.baselines.counting.neighbours import NeighbourModel
-from posrec.models.baselines.counting.session_index import SessionIndex, Weigh
+from posrec.models.baselines.counting.session_index import (
+    NEIGHBOURS,
+    SAMPLE_SIZE,
+    SessionIndex,
+    Weigh,
+)
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, nearest, spread
 
@@ -25,15 +30,8 @@ WEIGHTS: dict[str, Weigh] = {
 
 @dataclass(frozen=True)
 class VSKNNConfig:
-    k: int = setting(
-        300, "the number of neighbours", at_least=1, tune=(100, 300, 500, 1000)
-    )
-    sample_size: int = setting(
-        2500,
-        "how many of the newest sessions are searched for neighbours",
-        at_least=1,
-        tune=(1000, 2500, 5000),
-    )
+    k: int = setting(300, **NEIGHBOURS, tune=(100, 300, 500, 1000))
+    sample_size: int = setting(2500, **SAMPLE_SIZE)
     weighting: str = setting(
         "log",
         "weight of the session's clicks by their position ([formulas](models.md#vsknn))",

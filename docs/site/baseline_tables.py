@@ -21,10 +21,12 @@ Table = list[list[str]]
 
 
 def trainings() -> list[dict[str, Any]]:
-    """Those that rank the validation part."""
+    """Those on all sessions that rank the validation part."""
     path = ROOT / "results" / "baselines.json"
     rows = json.loads(path.read_text(encoding="utf-8"))
-    return [row for row in rows if row["ranked"] == "validation"]
+    return [
+        row for row in rows if row["ranked"] == "validation" and row["share"] == 1
+    ]
 
 
 def choices() -> Table:

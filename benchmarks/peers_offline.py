@@ -4,8 +4,8 @@
     pip install --no-index --no-deps build/offline/*.whl
     PYTHONPATH=src:build/offline/standins python benchmarks/peers.py ... --environment here
 
-The first command runs where there is an index; the folder then goes to the other machine, which has
-torch, numpy, scipy, matplotlib and posrec's other dependencies, and is x86-64 with glibc 2.28.
+The first command runs where there is an index, the others on the machine without one: it has torch,
+numpy, scipy, matplotlib and posrec's dependencies but polars, and is x86-64 with glibc >= 2.28.
 """
 
 import argparse
@@ -44,8 +44,8 @@ WHEELS = (
     "typing-inspection==0.4.5",
     "tzdata==2026.6",
 )
-# Packages that the libraries import and that no training here uses. google is google.protobuf, which
-# PyTorch's writer for TensorBoard imports.
+# What the libraries import and no training here uses. google is google.protobuf, which PyTorch's
+# writer for TensorBoard imports.
 STAND_INS = ("google", "polars", "pyarrow", "ray", "sklearn", "tensorboard")
 
 

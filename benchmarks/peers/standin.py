@@ -20,7 +20,7 @@ class EveryName(type):
 
 
 class Nothing(metaclass=EveryName):
-    """What every name stands for: a class whose objects can be called, and do nothing."""
+    """What every name stands for: a class whose objects do nothing, whatever is asked."""
 
     def __init__(self, *_: Any, **named: Any) -> None:
         pass
@@ -28,8 +28,10 @@ class Nothing(metaclass=EveryName):
     def __call__(self, *_: Any, **named: Any) -> "Nothing":
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        return __getattr__(name)
+    def __getattr__(self, name: str) -> "Nothing":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
 
     def __getitem__(self, _: object) -> "Nothing":
         return self

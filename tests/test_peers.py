@@ -1,6 +1,7 @@
 """The comparison with other libraries: settings that exist, rows that are kept, a limit of time."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,27 @@ from posrec.config import split_settings
 from posrec.models.registry import MODELS
 from posrec.testing import small_dataset
 from posrec.training.settings import Settings
-from tests.helpers import ROOT, SOURCE, module_at
+from tests.helpers import ROOT, SOURCE, module_at, own_process
 
 BENCHMARKS = ROOT / "benchmarks"
 DATASETS = ("diginetica", "yoochoose", "demo")
+# What RecBole, RePlay and PyTorch's writer for TensorBoard ask of the packages that they import.
+USING_STAND_INS = """
+import importlib, os, sys
+folder, *names = sys.argv[1:]
+sys.path.insert(0, folder)
+for name in names:
+    module = importlib.import_module(name)
+    assert module.__file__.startswith(folder)
+    assert importlib.import_module(f"{name}.any.module").AnyName is module.AnyName
+    assert not hasattr(module, "__all__")
+    assert int | module.AnyClass
+    class Derived(module.AnyClass): pass
+    made = module.AnyClass.made_by("something", of=1)
+    made.fields["key"].value = 1
+    assert list(made.method()) == []
+    os.path.join(made.folder(), "file")
+"""
 
 
 @pytest.fixture
@@ -92,6 +110,26 @@ def test_a_training_is_run_again_if_it_failed_or_may_take_longer(
     assert is_final({"minutes": 10, "ended_by_limit": False}, None)
     assert is_final({"minutes": None, "ended_by_limit": False}, 10)
     assert not is_final({"minutes": None, "error": "no memory"}, 10)
+
+
+def test_the_versions_without_a_package_index_are_those_with_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    wheels = module_at(BENCHMARKS / "peers_offline.py").WHEELS
+    packages = module_at(BENCHMARKS / "peers.py").PACKAGES
+    for peer in ("recbole", "rectools", "replay", "implicit"):
+        names = {re.sub(r"\[.*\]", "", package) for package in packages[peer]}
+        assert names & set(wheels)
+
+
+# In a process, since other tests use some of these packages.
+@pytest.mark.process
+def test_a_stand_in_has_every_module_and_every_name(tmp_path: Path) -> None:
+    offline = module_at(BENCHMARKS / "peers_offline.py")
+    offline.write_stand_ins(tmp_path)
+    done = own_process(str(tmp_path), *offline.STAND_INS, code=USING_STAND_INS)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.process

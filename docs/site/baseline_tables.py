@@ -24,9 +24,7 @@ def trainings() -> list[dict[str, Any]]:
     """Those on all sessions that rank the validation part."""
     path = ROOT / "results" / "baselines.json"
     rows = json.loads(path.read_text(encoding="utf-8"))
-    return [
-        row for row in rows if row["ranked"] == "validation" and row["share"] == 1
-    ]
+    return [row for row in rows if row["ranked"] == "validation" and row["share"] == 1]
 
 
 def choices() -> Table:

@@ -116,7 +116,7 @@ def test_the_versions_without_a_package_index_are_those_with_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    wheels = module_at(BENCHMARKS / "peers_offline.py").WHEELS
+    wheels = module_at(BENCHMARKS / "peers" / "offline.py").WHEELS
     packages = module_at(BENCHMARKS / "peers.py").PACKAGES
     for peer in ("recbole", "rectools", "replay", "implicit"):
         names = {re.sub(r"\[.*\]", "", package) for package in packages[peer]}
@@ -126,7 +126,7 @@ def test_the_versions_without_a_package_index_are_those_with_one(
 # In a process, since other tests use some of these packages.
 @pytest.mark.process
 def test_a_stand_in_has_every_module_and_every_name(tmp_path: Path) -> None:
-    offline = module_at(BENCHMARKS / "peers_offline.py")
+    offline = module_at(BENCHMARKS / "peers" / "offline.py")
     offline.write_stand_ins(tmp_path)
     done = own_process(str(tmp_path), *offline.STAND_INS, code=USING_STAND_INS)
     assert done.returncode == 0, done.stderr

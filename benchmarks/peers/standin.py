@@ -1,6 +1,6 @@
 """A stand-in for a package that is imported and not used: it has every module and every name.
 
-benchmarks/peers_offline.py copies it.
+offline.py copies it.
 """
 
 import sys

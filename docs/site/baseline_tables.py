@@ -1,12 +1,11 @@
 """The tables of results/baselines.json: settings that were chosen on validation, and GRU4Rec beside
 its authors' code."""
 
-import json
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from page_tables import Table, result
+
 DATASETS = {"diginetica": "Diginetica", "yoochoose": "Yoochoose 1/64"}
 NAMES = {
     "posrec": "PosRec",
@@ -17,13 +16,11 @@ NAMES = {
     "fgnn": "FGNN",
 }
 AUTHORS = "authors"
-Table = list[list[str]]
 
 
 def trainings() -> list[dict[str, Any]]:
     """Those on all sessions that rank the validation part."""
-    path = ROOT / "results" / "baselines.json"
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = result("baselines")
     return [row for row in rows if row["ranked"] == "validation" and row["share"] == 1]
 
 

@@ -1,16 +1,8 @@
 """The table of results/held_out.json: data that nobody tuned on."""
 
-import json
-from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-Table = list[list[str]]
-
-
-def stored(name: str) -> Any:
-    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+from page_tables import Table, result
 
 
 def figures(dataset: str, model: str, encoding: str, metric: str) -> list[float]:
@@ -18,7 +10,7 @@ def figures(dataset: str, model: str, encoding: str, metric: str) -> list[float]
     wanted = (dataset, model, encoding)
     return [
         row[metric]
-        for row in stored("held_out")["rows"]
+        for row in result("held_out")["rows"]
         if (row["dataset"], row["model"], row["encoding"]) == wanted
     ]
 
@@ -26,7 +18,7 @@ def figures(dataset: str, model: str, encoding: str, metric: str) -> list[float]
 def held_out() -> Table:
     """Both models with their defaults."""
     rows = [["", "test samples", "posrec-plus R@20", "M@20", "PosRec R@20", "M@20"]]
-    for dataset, about in stored("held_out")["datasets"].items():
+    for dataset, about in result("held_out")["datasets"].items():
         row = [dataset, f"{about['test_samples']:,}"]
         for model in ("posrec-plus", "posrec"):
             for metric in ("recall@20", "mrr@20"):

@@ -1,11 +1,10 @@
 """The tables of docs/peers.md, from results/peers.json."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from page_tables import Table, result
+
 DATASETS = {
     "diginetica": "Diginetica",
     "yoochoose": "Yoochoose 1/64",
@@ -34,15 +33,13 @@ MODELS = {
     "itemknn": "Item-KNN",
 }
 MISSING = "–"
-Table = list[list[str]]
 Row = dict[str, Any]
 Training = tuple[str, str, str]  # model, peer, setting
 
 
 def measured(name: str) -> dict[Training, dict[str, Row]]:
     """The rows of a result file by training and dataset, in the order of models and peers."""
-    rows = json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    rows = [row for row in rows if "metrics" in row]
+    rows = [row for row in result(name) if "metrics" in row]
     rows.sort(
         key=lambda row: (
             list(MODELS).index(row["model"]),

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from held_out_tables import Table, figures, stored
+from held_out_tables import figures
+from page_tables import Table, result
 
 ENCODINGS = {"none": "none", "lpe": "forward", "lrpe": "backward", "ldpe": "dual"}
 DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
@@ -14,7 +15,7 @@ DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
 def of_posrec() -> Table:
     """R@10 of the paper's model."""
     rows = [["PosRec, R@10", *ENCODINGS.values()]]
-    for table in stored("reproduction/summary")["tables"]:
+    for table in result("reproduction/summary")["tables"]:
         if table["experiment"] == "encodings":
             found = [table["rows"][name.upper()] for name in list(ENCODINGS)[1:]]
             values = [table["rows"]["none"], *found]
@@ -55,7 +56,7 @@ def gains() -> Table:
 
 def trained(dataset: str, encoding: str) -> dict[str, Any]:
     """The row of results/positions.json."""
-    rows: list[dict[str, Any]] = stored("positions")["rows"]
+    rows: list[dict[str, Any]] = result("positions")["rows"]
     return next(
         row for row in rows if (row["dataset"], row["row"]) == (dataset, encoding)
     )
@@ -63,7 +64,7 @@ def trained(dataset: str, encoding: str) -> dict[str, Any]:
 
 def of_held_out(model: str, metric: str) -> Table:
     rows = []
-    for dataset in stored("held_out")["datasets"]:
+    for dataset in result("held_out")["datasets"]:
         cells = [
             mean_and_range(figures(dataset, model, encoding, metric))
             for encoding in ENCODINGS

@@ -7,11 +7,10 @@ and exits with code 1 if any would. A page has `<!-- table: NAME -->` before a t
 -->` after it; TABLES names the function that makes it.
 """
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -21,7 +20,7 @@ import held_out_tables
 import peer_tables
 import position_tables
 import scaling
-from page_tables import markdown_table
+from page_tables import Table, markdown_table, result
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
@@ -30,13 +29,7 @@ AT_10 = ("recall@10", "mrr@10")
 AT_20 = ("recall@20", "mrr@20")
 # SGNN-HN, and GraphFine for Yoochoose's recall
 PUBLISHED = [55.67, 19.45, 72.64, 32.61]
-Table = list[list[str]]
 Row = dict[str, Any]
-
-
-@cache
-def result(name: str) -> Any:
-    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def reproduced(experiment: str, dataset: str) -> dict[str, Row]:
@@ -160,8 +153,6 @@ def near_models() -> dict[str, list[float]]:
 
 def tuned_rows() -> dict[str, dict[str, Row]]:
     """By model and dataset, what benchmarks/tuned.py measured, where it has both datasets."""
-    if not (ROOT / "results" / "tuned.json").exists():
-        return {}
     names = {
         row["fingerprint"]: row["dataset"] for row in result("posrec_plus")["rows"]
     }
@@ -179,7 +170,7 @@ def tuned_metrics(label: str, dataset: str) -> dict[str, float]:
     return metrics
 
 
-def tuned() -> Table | str:
+def tuned() -> Table:
     """N@20 on validation with the default and with the best settings, and the test part."""
     head = ["", "trials"]
     for title in DATASETS.values():
@@ -195,8 +186,6 @@ def tuned() -> Table | str:
             metrics = tuned_metrics(label, dataset)
             row += digits(metrics[metric] for metric in AT_20)
         rows.append(row)
-    if not rows[1:]:
-        return "No model has been tuned in this way yet."
     return rows
 
 

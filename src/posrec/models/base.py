@@ -44,7 +44,6 @@ SPREAD: dict[str, Any] = {
 }
 ANCHORS: dict[str, Any] = {
     "meaning": "add the [anchor edges](terms.md#anchors) of PosRec's paper",
-    "tune": (False, True),
 }
 
 

@@ -26,7 +26,7 @@ SLOPE = 0.2  # of LeakyReLU below zero
 @dataclass(frozen=True)
 class FGNNConfig:
     d: int = setting(100, **ITEM_WIDTH)
-    anchors: bool = setting(False, **ANCHORS)
+    anchors: bool = setting(False, **ANCHORS, tune=(False, True))
     layers: int = setting(
         1,
         "layers of graph attention; the paper has 3 ([reason](models_baselines.md#fgnn))",

@@ -22,7 +22,7 @@ from posrec.nn.layers.gated_graph import GatedGraph, message_graph
 @dataclass(frozen=True)
 class SRGNNConfig:
     d: int = setting(100, **ITEM_WIDTH)
-    anchors: bool = setting(False, **ANCHORS)
+    anchors: bool = setting(False, **ANCHORS, tune=(False, True))
     steps: int = setting(
         1, "how often the graph layer is applied", at_least=0, tune=(1, 2, 3)
     )

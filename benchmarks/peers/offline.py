@@ -1,6 +1,6 @@
 """What peers.py needs on a machine that reaches no package index: wheels and stand-ins.
 
-    python benchmarks/peers_offline.py build/offline --python 3.12
+    python benchmarks/peers/offline.py build/offline --python 3.12
     pip install --no-index --no-deps build/offline/*.whl
     PYTHONPATH=src:build/offline/standins python benchmarks/peers.py ... --environment here
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-STAND_IN = Path(__file__).parent / "peers" / "standin.py"
+STAND_IN = Path(__file__).with_name("standin.py")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_24_x86_64", "manylinux2014_x86_64")
 # The libraries, and what the scripts in benchmarks/peers really use of what they depend on.
 WHEELS = (

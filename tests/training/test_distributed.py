@@ -126,7 +126,7 @@ def test_a_killed_process_ends_the_other_and_the_run_is_resumed_by_one(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    line = words(shop, run, "sasrec", 60)
+    line = words(shop, run, "sasrec", 40)
     processes = start(*line)
     wait_for_a_checkpoint(run, processes)
     processes[1].kill()
@@ -138,7 +138,7 @@ def test_a_killed_process_ends_the_other_and_the_run_is_resumed_by_one(
     done = command("train", *line, "--resume")
     assert done.code == 0, done.err
     assert "resuming after epoch" in done.err
-    assert [epoch["epoch"] for epoch in log_of(run)] == list(range(1, 61))
+    assert [epoch["epoch"] for epoch in log_of(run)] == list(range(1, 41))
 
 
 @pytest.mark.slow
@@ -172,6 +172,7 @@ def test_different_data_or_options_are_refused_and_nothing_is_written(
     assert listed(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_model_that_counts_is_counted_by_the_first_process(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:

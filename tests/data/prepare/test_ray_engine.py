@@ -85,6 +85,7 @@ def test_messages_and_bad_lines_are_those_of_the_whole_log(
         posrec.prepare(files, out=tmp_path / "no", engine="ray")
 
 
+@pytest.mark.slow
 def test_the_unit_of_times_is_that_of_the_first_file(
     tmp_path: Path, cluster: None
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_unit_of_times_is_that_of_the_first_file(
     assert by_ray == here
 
 
+@pytest.mark.slow
 def test_a_shops_log_by_hour(
     tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_shops_log_by_hour(
     assert b"crawler-0 (150 clicks)" in here["manifest.json"]
 
 
+@pytest.mark.slow
 def test_a_mixed_log(
     tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,14 +80,19 @@ def test_a_body_that_comes_byte_by_byte(server: Server) -> None:
 
 
 def test_a_body_in_chunks_of_a_byte(server: Server) -> None:
-    with Client(server) as client:
-        client.sendall(head("POST", RECOMMEND, "Transfer-Encoding: chunked"))
-        client.sendall(b"1\r\n \r\n" * 1000)
-        assert answers(server)
-        client.sendall(b"1\r\n \r\n" * 100)
-        answer = client.read()
-    assert answer.status == 400
-    assert "chunks" in answer.error
+    def refusal() -> str:
+        """Empty where the machine was so busy that the time for a request was over before."""
+        with Client(server) as client, suppress(ConnectionError):
+            client.sendall(head("POST", RECOMMEND, "Transfer-Encoding: chunked"))
+            client.sendall(b"1\r\n \r\n" * 1000)
+            assert answers(server)
+            client.sendall(b"1\r\n \r\n" * 100)
+            answer = client.read()
+            assert answer.status in (400, 408)
+            return answer.error if answer.status == 400 else ""
+        return ""
+
+    assert "chunks" in until(refusal)
 
 
 @pytest.mark.slow

@@ -195,7 +195,7 @@ def test_expired_items_are_not_recommended(trained: Path, tmp_path: Path) -> Non
         until(lambda: server.logged(failure))
         assert asked(server, ["i3"]) == now
         write(ends[::-1])
-        # One request a look: between two, the file may be read.
+        # Between two requests the file may be read.
         until(lambda: "i20" not in server.recommend("i3", k=100).items)
         assert asked(server, ["i3"]) == set(range(20))
 

@@ -19,7 +19,7 @@ from posrec.experiments.reproduce.grid import TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.tables import find_differences
 from posrec.progress import TerminalProgress
-from tuned import SideBySide
+from side_by_side import SideBySide
 
 DATASETS = ("diginetica", "yoochoose1_64")
 METRICS = ("recall@20", "mrr@20")

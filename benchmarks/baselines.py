@@ -10,7 +10,6 @@ with `--rank test` the test part. A training with a row in results/baselines.jso
 import argparse
 import multiprocessing
 import runpy
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,14 +20,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from gru4rec_authors import CHANGES, SHUFFLED, train_theirs
 from harness import parser_for, write_row
 from peers import dataset_name
-from posrec.data.dataset import PreparedDataset, SessionDataset, collate, load
-from posrec.evaluation.metrics import rank_metrics, ranks_of
+from posrec.data.dataset import PreparedDataset, SessionDataset, load
+from posrec.evaluation.metrics import rank_metrics
 from posrec.fitting.fit import fit_run
 from posrec.io import read_json
 from posrec.progress import SilentProgress
@@ -84,19 +83,12 @@ PARAMFILES = {
 }
 # What could make a difference, one at a time: in the authors' code, and in posrec.
 ADAM = {"optimizer": "adam", "learning_rate": 0.002}
+CHANGED = {change: {"change": change} for change in (SHUFFLED, *CHANGES)}
 THEIRS: dict[str, dict[str, Settings]] = {
-    "default": {},
-    "cross-entropy": {
-        "shuffled": {"shuffled": True},
-        "no logq": {"logq": 0.0},
-        "no dropout": {"dropout_p_hidden": 0.0},
-    },
-    "bpr-max": {
-        "shuffled": {"shuffled": True},
-        "no elu": {"elu_param": 0.0},
-        "no dropout": {"dropout_p_hidden": 0.0},
-        "no momentum": {"momentum": 0.0},
-    },
+    "default": {SHUFFLED: CHANGED[SHUFFLED]},
+    "cross-entropy": CHANGED | {"no logq": {"logq": 0.0}},
+    "bpr-max": CHANGED
+    | {"no elu": {"elu_param": 0.0}, "no momentum": {"momentum": 0.0}},
 }
 OURS: dict[str, dict[str, Settings]] = {
     "default": {
@@ -273,66 +265,6 @@ def ours(job: dict[str, Any], data: PreparedDataset, device: str) -> Tensor:
             export=False,
         )
     return evaluation.ranks
-
-
-def train_theirs(
-    code: Path, job: dict[str, Any], data: PreparedDataset, device: str
-) -> Tensor:
-    """The ranks of the authors' code, whose network reads the sessions click by click."""
-    import pandas
-
-    sys.path.insert(0, str(code))
-    from gru4rec_pytorch import GRU4Rec, GRU4RecModel
-
-    # Since numpy 2, what it draws is in double precision.
-    drawn = GRU4RecModel._init_numpy_weights
-    GRU4RecModel._init_numpy_weights = lambda *shape: drawn(*shape).astype(np.float32)
-    torch.manual_seed(job["seed"])
-    settings = job["settings"] | {"n_epochs": job["epochs"]}
-    shuffled = settings.pop("shuffled", False)
-    peer = GRU4Rec(**settings, device=torch.device(device))
-    lengths = data.train.offsets.diff().numpy()
-    # It reads the sessions in the order in which they began.
-    began = np.arange(len(lengths))
-    if shuffled:
-        began = np.random.default_rng(job["seed"]).permutation(began)
-    # Its logQ correction needs items that are numbered in the order in which it meets them.
-    numbers, items = pandas.factorize(data.train.items.numpy())
-    clicks = {
-        "SessionId": np.repeat(np.arange(len(lengths)), lengths),
-        "ItemId": numbers,
-        "Time": np.repeat(began * len(numbers), lengths) + np.arange(len(numbers)),
-    }
-    # By default it draws ten million negatives ahead, which takes a CPU minutes.
-    peer.fit(pandas.DataFrame(clicks), sample_cache_max_size=1_000_000)
-    return ranks_of_theirs(peer.model.eval(), torch.from_numpy(items).long(), data)
-
-
-@torch.no_grad()
-def ranks_of_theirs(network: Any, items: Tensor, data: PreparedDataset) -> Tensor:
-    """`items`: its items in our numbers."""
-    vectors = network.Wy.weight
-    device = vectors.device
-    items = items.to(device)
-    number = torch.full((data.train_items + 1,), -1, device=device)
-    number[items] = torch.arange(len(items), device=device)
-    ranks = []
-    for ids in torch.split(torch.arange(len(data.test)), 512):
-        batch = collate(data.test, ids, data.test.longest).to(device)
-        known = batch.items.clamp(max=data.train_items)
-        clicked = torch.where(batch.items == known, number[known], -1)
-        state = torch.zeros(len(ids), vectors.shape[1], device=device)
-        for clicks in clicked.T:
-            new = network.G[0](vectors[clicks.clamp(min=0)], state)
-            state = torch.where(clicks[:, None] >= 0, new, state)
-        scores = torch.full(
-            (len(ids), data.train_items), -torch.inf, device=device
-        ).index_copy_(
-            1, items - 1, network.score_items(state, vectors, network.By.weight)
-        )
-        assert batch.targets is not None
-        ranks.append(ranks_of(scores, batch.targets).cpu())
-    return torch.cat(ranks)
 
 
 if __name__ == "__main__":

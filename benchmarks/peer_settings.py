@@ -93,6 +93,19 @@ OF_DATASET: dict[tuple[str, str, str], Settings] = {
 # peers do. posrec-plus stops early by itself.
 UNTIL_IT_STOPS = {"epochs": 100}
 TRAINED = ("posrec", "gru4rec", "narm", "sasrec", "srgnn")
+# Compared with batches and a rule of stopping with which RecBole soon ends.
+SMALL_BATCHES = RECBOLE | {"train_batch_size": 512, "stopping_step": 3}
+IN_SMALL_BATCHES: dict[tuple[str, str], Settings] = {
+    ("recbole", "narm"): SMALL_BATCHES,
+    ("recbole", "gcsan"): SMALL_BATCHES
+    | {
+        "n_layers": 1,
+        "n_heads": 1,
+        "hidden_dropout_prob": 0.0,
+        "attn_dropout_prob": 0.0,
+        "reg_weight": 0.0,
+    },
+}
 
 # The same in the names of posrec's settings. A batch of RecTools and RePlay has 128 sessions, which
 # are about 512 samples.
@@ -104,6 +117,7 @@ AS_RECBOLE = EQUAL | {
     "d": 64,
     "max_length": 20,
 }
+AS_RECBOLE_SMALL = AS_RECBOLE | {"batch_size": 512, "patience": 3}
 AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gru4rec"): AS_RECBOLE
     | {
@@ -114,7 +128,9 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "truncated": False,
         "spread": 0.05,
     },
-    ("recbole", "narm"): AS_RECBOLE | {"hidden": 128, "softmax": False, "spread": 0.08},
+    ("recbole", "narm"): AS_RECBOLE_SMALL
+    | {"hidden": 128, "softmax": False, "spread": 0.08},
+    ("recbole", "gcsan"): AS_RECBOLE_SMALL,
     ("recbole", "sasrec"): AS_RECBOLE
     | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): AS_RECBOLE,
@@ -129,6 +145,8 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "layers": 2,
         "heads": 4,
         "dropout": 0.2,
+        "scaled": False,
+        "spread": 0.0,
     },
     ("replay", "sasrec"): EQUAL
     | {
@@ -140,6 +158,8 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "layers": 2,
         "heads": 4,
         "dropout": 0.3,
+        "scaled": False,
+        "spread": 0.0,
     },
     ("implicit", "itemknn"): {
         "neighbours": 20,
@@ -188,10 +208,14 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
 def settings_of(dataset: str, peer: str, model: str) -> dict[str, Settings]:
     """What a model is trained with, by the name of the settings: a library's own; and in posrec
     those of each peer that has the same model."""
-    own = OWN.get((peer, model), {})
-    if peer == "posrec" and model in TRAINED:
-        own = UNTIL_IT_STOPS
-    settings = {"own": OF_DATASET.get((dataset, peer, model), own)}
+    settings: dict[str, Settings] = {}
+    if model != "gcsan":  # only compared with the same settings
+        own = OWN.get((peer, model), {})
+        if peer == "posrec" and model in TRAINED:
+            own = UNTIL_IT_STOPS
+        settings["own"] = OF_DATASET.get((dataset, peer, model), own)
+    if (peer, model) in IN_SMALL_BATCHES:
+        settings["small batches"] = IN_SMALL_BATCHES[peer, model]
     if peer == "posrec":
         of_dataset = {
             (other, name): values

@@ -65,7 +65,7 @@ MODELS = {
     "rectools": ("sasrec", "bert4rec"),
     "replay": ("sasrec",),
     "gru4rec": ("gru4rec",),
-    "recbole": ("srgnn", "sasrec", "core", "narm", "gru4rec"),
+    "recbole": ("srgnn", "gcsan", "sasrec", "core", "narm", "gru4rec"),
     "posrec": (
         "posrec-plus",
         "posrec",
@@ -73,6 +73,7 @@ MODELS = {
         "narm",
         "gru4rec",
         "srgnn",
+        "gcsan",
         "vsknn",
         "stan",
         "itemknn",

@@ -9,22 +9,16 @@ that validation chooses. Times are those of `--jobs` trainings side by side.
 """
 
 import math
-import multiprocessing
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from harness import parser_for, write_row
 from posrec.config import DEFAULT_MODEL
 from posrec.data.dataset import PreparedDataset, load
-from posrec.device import usable_cores, use_threads
 from posrec.errors import RunStopped
 from posrec.experiments.tune import (
     COMMON_METRIC,
@@ -36,65 +30,13 @@ from posrec.experiments.tune import (
 from posrec.fitting.fit import train_and_score
 from posrec.fitting.job import FitOptions
 from posrec.io import read_json
-from posrec.io.executor import Input, Result, ThisProcess
 from posrec.models.registry import find_spec
-from posrec.progress import Progress, SilentProgress
+from posrec.progress import SilentProgress
 from posrec.version import __version__
+from side_by_side import SideBySide
 
 MODELS = "narm,gru4rec,sasrec,stamp,srgnn,posrec,itemknn,vsknn,stan,coclick,posrec-plus"
 KEY = ("fingerprint", "model", "trials", "seed")
-
-
-class SideBySide(ThisProcess):
-    """An executor: processes that share this machine. None gets a task after `minutes`."""
-
-    def __init__(self, processes: int, minutes: float) -> None:
-        self.processes = processes
-        self.deadline = time.monotonic() + 60 * minutes
-        # The processes inherit the number.
-        use_threads(max(1, usable_cores() // processes))
-
-    def run(
-        self,
-        function: Callable[[Input], Result],
-        inputs: Iterable[Input],
-        *,
-        work: str,
-        progress: Progress | None = None,
-        **_: Any,
-    ) -> Iterator[tuple[Input, Result]]:
-        context = multiprocessing.get_context("spawn")
-        waiting = iter(inputs)
-        running: dict[Future[Result], Input] = {}
-        with ProcessPoolExecutor(self.processes, context, watch_parent) as pool:
-            while True:
-                while len(running) < self.processes and not self.is_over():
-                    task_input = next(waiting, None)
-                    if task_input is None:
-                        break
-                    running[pool.submit(function, task_input)] = task_input
-                if not running:
-                    break
-                ended, _others = wait(running, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    yield running.pop(future), future.result()
-        if next(waiting, None) is not None:
-            raise RunStopped("the time is over; the same command continues")
-
-    def is_over(self) -> bool:
-        return time.monotonic() >= self.deadline
-
-
-def watch_parent() -> None:
-    """A process ends when the one that started it is killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def wait_for_its_end() -> None:
-        parent.join()
-        os._exit(1)
-
-    Thread(target=wait_for_its_end, daemon=True).start()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ NAMES = {
     "gru4rec": "GRU4Rec",
     "narm": "NARM",
     "srgnn": "SRGNN",
+    "gcsan": "GCSAN",
     "core": "CORE",
 }
 job = read_job()

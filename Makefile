@@ -27,7 +27,7 @@ types: install
 tests: install
 	$(BIN)/pytest -n auto --dist loadfile -m "not real and not slow"
 
-# What these tests execute, a line for each room. Counting it takes half as much time again.
+# What these tests execute, a line for each room. It takes longer, since every line is counted.
 coverage: install
 	$(BIN)/pytest -n auto --dist loadfile -m "not real and not slow" --cov --cov-report=
 	$(BIN)/python .ci/coverage_by_room.py

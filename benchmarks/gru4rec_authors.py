@@ -33,24 +33,16 @@ def scores_without_bias(_: Any, states: Tensor, items: Tensor, __: Tensor) -> Te
     return states @ items.T
 
 
-def uniform(shape: tuple[int, int], bound: float) -> np.ndarray:
+def weights_as_in_posrec(_: Any, shape: tuple[int, int]) -> np.ndarray:
+    bound = 1 / math.sqrt(shape[1])
     return np.random.uniform(-bound, bound, shape).astype(np.float32)
-
-
-def their_weights(_: Any, shape: tuple[int, int]) -> np.ndarray:
-    # Theirs are in double precision since numpy 2.
-    return uniform(shape, math.sqrt(6 / sum(shape)))
-
-
-def our_weights(_: Any, shape: tuple[int, int]) -> np.ndarray:
-    return uniform(shape, 1 / math.sqrt(shape[1]))
 
 
 # Methods of their network, by the name of the change.
 CHANGES: dict[str, dict[str, Callable[..., Any]]] = {
     "states without dropout": {"hidden_step": step_without_dropout},
     "no bias": {"score_items": scores_without_bias},
-    "posrec's initial weights": {"_init_numpy_weights": our_weights},
+    "posrec's initial weights": {"_init_numpy_weights": weights_as_in_posrec},
 }
 
 
@@ -79,7 +71,12 @@ def train_theirs(
         "ItemId": numbers,
         "Time": np.repeat(began * len(numbers), lengths) + np.arange(len(numbers)),
     }
-    methods = {"_init_numpy_weights": their_weights} | CHANGES.get(change, {})
+    drawn = GRU4RecModel._init_numpy_weights
+    # Since numpy 2, what it draws is in double precision.
+    methods: dict[str, Any] = {
+        "_init_numpy_weights": lambda *shape: drawn(*shape).astype(np.float32),
+        **CHANGES.get(change, {}),
+    }
     with patch.multiple(GRU4RecModel, **methods):
         # By default it draws ten million negatives ahead, which takes a CPU minutes.
         peer.fit(pandas.DataFrame(clicks), sample_cache_max_size=1_000_000)

@@ -93,7 +93,7 @@ OF_DATASET: dict[tuple[str, str, str], Settings] = {
 # peers do. posrec-plus stops early by itself.
 UNTIL_IT_STOPS = {"epochs": 100}
 TRAINED = ("posrec", "gru4rec", "narm", "sasrec", "srgnn")
-# Compared with batches and a rule of stopping with which RecBole soon ends.
+# Small batches and less patience, with which RecBole stops within minutes.
 SMALL_BATCHES = RECBOLE | {"train_batch_size": 512, "stopping_step": 3}
 IN_SMALL_BATCHES: dict[tuple[str, str], Settings] = {
     ("recbole", "narm"): SMALL_BATCHES,

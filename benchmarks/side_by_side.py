@@ -11,7 +11,6 @@ from typing import Any
 from posrec.device import usable_cores, use_threads
 from posrec.errors import RunStopped
 from posrec.io.executor import Input, Result, ThisProcess
-from posrec.progress import Progress
 
 
 class SideBySide(ThisProcess):
@@ -24,13 +23,7 @@ class SideBySide(ThisProcess):
         use_threads(max(1, usable_cores() // processes))
 
     def run(
-        self,
-        function: Callable[[Input], Result],
-        inputs: Iterable[Input],
-        *,
-        work: str,
-        progress: Progress | None = None,
-        **_: Any,
+        self, function: Callable[[Input], Result], inputs: Iterable[Input], **_: Any
     ) -> Iterator[tuple[Input, Result]]:
         context = multiprocessing.get_context("spawn")
         waiting = iter(inputs)

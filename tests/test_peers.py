@@ -42,6 +42,17 @@ def exchange() -> Any:
     return module_at(BENCHMARKS / "peers" / "exchange.py")
 
 
+@pytest.fixture
+def offline() -> Any:
+    return module_at(BENCHMARKS / "peers" / "offline.py")
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return module_at(BENCHMARKS / "peers.py")
+
+
 def job_of(exchange: Any, folder: Path, minutes: float | None) -> Any:
     """A training on the sessions 1 2, 2 3 and 3 1 2 3 1, one a split."""
     sessions: dict[str, Any] = {"items": np.array(3), "vocabulary": np.array(3)}
@@ -98,11 +109,8 @@ def test_posrec_has_every_setting_that_it_is_compared_with() -> None:
                 )
 
 
-def test_a_training_is_run_again_if_it_failed_or_may_take_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    is_final = module_at(BENCHMARKS / "peers.py").is_final
+def test_a_training_is_run_again_if_it_failed_or_may_take_longer(peers: Any) -> None:
+    is_final = peers.is_final
     ended = {"minutes": 10, "ended_by_limit": True}
     assert is_final(ended, 10)
     assert not is_final(ended, 11)
@@ -113,20 +121,18 @@ def test_a_training_is_run_again_if_it_failed_or_may_take_longer(
 
 
 def test_the_versions_without_a_package_index_are_those_with_one(
-    monkeypatch: pytest.MonkeyPatch,
+    offline: Any, peers: Any
 ) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    wheels = module_at(BENCHMARKS / "peers" / "offline.py").WHEELS
-    packages = module_at(BENCHMARKS / "peers.py").PACKAGES
     for peer in ("recbole", "rectools", "replay", "implicit"):
-        names = {re.sub(r"\[.*\]", "", package) for package in packages[peer]}
-        assert names & set(wheels)
+        names = {re.sub(r"\[.*\]", "", package) for package in peers.PACKAGES[peer]}
+        assert names & set(offline.WHEELS)
 
 
 # In a process, since other tests use some of these packages.
 @pytest.mark.process
-def test_a_stand_in_has_every_module_and_every_name(tmp_path: Path) -> None:
-    offline = module_at(BENCHMARKS / "peers" / "offline.py")
+def test_a_stand_in_has_every_module_and_every_name(
+    offline: Any, tmp_path: Path
+) -> None:
     offline.write_stand_ins(tmp_path)
     done = own_process(str(tmp_path), *offline.STAND_INS, code=USING_STAND_INS)
     assert done.returncode == 0, done.stderr
@@ -136,21 +142,19 @@ def test_a_stand_in_has_every_module_and_every_name(tmp_path: Path) -> None:
 def test_a_training_with_a_row_is_not_run_again(tmp_path: Path) -> None:
     small_dataset(tmp_path / "shop" / "data")
 
-    def run(*models: str) -> list[dict[str, Any]]:
-        line = [sys.executable, BENCHMARKS / "peers.py", tmp_path / "shop" / "data"]
-        line += ["--work", tmp_path / "work", "--out", tmp_path / "rows.json"]
-        line += ["--jobs", "2", "--threads", "1", "--peers", "posrec"]
-        line += ["--settings", "own", "--models", *models]
+    def run(*models: str) -> Any:
+        line = [sys.executable, str(BENCHMARKS / "peers.py"), "shop/data"]
+        line += ["--work", "work", "--out", "rows.json"]
+        line += ["--peers", "posrec", "--models", *models]
         env = {"PYTHONPATH": str(SOURCE)}
-        subprocess.run(list(map(str, line)), check=True, capture_output=True, env=env)
-        rows: list[dict[str, Any]] = json.loads((tmp_path / "rows.json").read_text())
-        return rows
+        subprocess.run(line, cwd=tmp_path, env=env, check=True, capture_output=True)
+        return json.loads((tmp_path / "rows.json").read_text())
 
     [first] = run("vsknn")
-    assert (first["dataset"], first["peer"]) == ("shop", "posrec")
-    kept, other = run("vsknn", "itemknn")
+    assert first == first | {"dataset": "shop", "peer": "posrec", "model": "vsknn"}
+    kept, *others = run("vsknn", "itemknn")
     assert kept == first
-    assert other["model"] == "itemknn"
-    assert "error" not in other
+    assert sorted(row["setting"] for row in others) == ["as implicit", "own"]
+    assert all("error" not in row for row in others)
     low, high = first["intervals"]["recall@20"]
     assert low <= first["metrics"]["recall@20"] <= high

@@ -122,6 +122,9 @@ class Server(Asker):
         has_tried = bool(self.logged("serving") or self.refusals())
         return has_tried and bool(self.logged("listening")) and self.accepts()
 
+    def wait_for(self, message: str, times: int) -> None:
+        until(lambda: len(self.logged(message)) == times)
+
     def accepts(self) -> bool:
         try:
             socket.create_connection(self.address, timeout=120).close()

@@ -38,7 +38,7 @@ def test_two_workers_serve_a_model_of_ones_own_and_reload_it(
     recommender = posrec.Recommender.load(run, "cpu", spec=spec)
     expected = items_of(recommender.recommend(["i1", "i2"], k=3))
     with serving(run, "--model", spec, "--workers", 2) as server:
-        until(lambda: len(server.logged("serving")) == 2)
+        server.wait_for("serving", 2)
         assert server.recommend("i1", "i2", k=3).items == expected
         assert server.get("/v1/run").json()["model"] == "RECENCY"
         shutil.copytree(folder / "run", tmp_path / "next")

@@ -53,7 +53,7 @@ def test_clients_are_answered_or_refused(trained: Path, workers: int) -> None:
                 outcomes.append("lost")
 
     with serving(trained, "--workers", workers) as server, ExitStack() as stack:
-        until(lambda: len(server.logged("serving")) == workers)
+        server.wait_for("serving", workers)
         held = [HeldRequest(server, stack) for _ in range(8)]
         clients = [threading.Thread(target=ask_again_and_again) for _ in range(6)]
         for client in clients:
@@ -94,10 +94,11 @@ def test_nothing_stays_behind(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with serving(trained, "--workers", workers) as server:
+        server.wait_for("serving", workers)
         assert len(list(tmp_path.glob(".posrec-server.*"))) == 1
         processes = children(server)
         server.process.send_signal(number)
         assert server.process.wait(60) == 0
-        until(lambda: len(server.logged("stopped")) == workers)
+        server.wait_for("stopped", workers)
         assert list(tmp_path.glob(".posrec-server.*")) == []
         assert not any(map(is_alive, processes))

@@ -129,13 +129,13 @@ def test_a_cleaner_removes_the_workers_folder(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with serving(trained, "--workers", 2) as server:
-        until(lambda: len(server.logged("serving")) == 2)
+        server.wait_for("serving", 2)
         (folder,) = tmp_path.glob(".posrec-server.*")
         shutil.rmtree(folder)
         assert server.get("/metrics").status == 200
         for worker in children(server):
             os.kill(worker, signal.SIGKILL)
-        until(lambda: len(server.logged("serving")) == 4)
+        server.wait_for("serving", 4)
         assert server.recommend("i3").status == 200
         assert server.metric(ANSWERED) == 1
 

@@ -245,7 +245,7 @@ def test_workers_share_a_file_that_survives_their_kill_and_a_restart(
     items = [f"i{number}" for number in range(30)]
     options = ("--session-store", file.address(), "--workers", 2)
     with serving(trained_with_export, *options, onnx=True) as server:
-        until(lambda: len(server.logged("serving")) == 2)
+        server.wait_for("serving", 2)
         for item in items:  # connections are spread over the workers
             assert click(server, "anna", item).status == 200
         for worker in children(server):

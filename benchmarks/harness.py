@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import platform
 import resource
+import shlex
 import socket
 import statistics
 import subprocess
@@ -67,7 +68,8 @@ def options(about: str | None, out: str, **defaults: Any) -> argparse.Namespace:
 
 def command() -> str:
     """The command line of this script."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    script = f"benchmarks/{Path(sys.argv[0]).name}"
+    return shlex.join(["python", script, *sys.argv[1:]])
 
 
 def conditions() -> dict[str, Any]:

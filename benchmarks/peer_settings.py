@@ -131,6 +131,9 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "narm"): AS_RECBOLE_SMALL
     | {"hidden": 128, "softmax": False, "spread": 0.08},
     ("recbole", "gcsan"): AS_RECBOLE_SMALL,
+    # `model`: another one than posrec's, in peers/.
+    ("recbole, with RecBole's layer and weights", "gcsan"): AS_RECBOLE_SMALL
+    | {"model": "gcsan_of_recbole:SPEC"},
     ("recbole", "sasrec"): AS_RECBOLE
     | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): AS_RECBOLE,

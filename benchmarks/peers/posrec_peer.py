@@ -35,8 +35,9 @@ class Times(Progress):
 
 
 data = posrec.load(job.data)
-spec = find_spec(job.model)
 settings: dict[str, Any] = {"protocol": "early-stop", **job.settings}
+model_name = settings.pop("model", job.model)
+spec = find_spec(model_name)
 if job.most_minutes == 0:
     settings["epochs"] = 1  # the only limit of time that a training of posrec can have
 chosen_by = Settings(**spec.settings).choose_by
@@ -50,7 +51,7 @@ times = Times()
 with job.training():
     run, _ = fit_run(
         data,
-        job.model,
+        model_name,
         out,
         settings,
         job.device,
@@ -63,7 +64,7 @@ if log.exists():
     epochs = [line for line in lines if "loss" in line]
     job.epoch_seconds = [epoch["seconds"] for epoch in epochs]
     job.best_epoch = times.best_epoch
-recommender = posrec.Recommender.load(out)
+recommender = posrec.Recommender.load(out, spec=spec)
 model: Any = run.model.to(job.device).eval()
 
 

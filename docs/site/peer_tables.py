@@ -120,13 +120,14 @@ def equal_settings() -> Table:
         head += [f"{name}: peer", "posrec", "difference"]
     trainings = measured("peers")
     table = [head]
-    small = {(model, peer) for model, peer, setting in trainings if setting == SMALL}
-    for (model, peer, setting), theirs in trainings.items():
-        compared = SMALL if (model, peer) in small else "own"
-        ours = trainings.get((model, "posrec", f"as {peer}"), {})
-        if setting != compared or not theirs.keys() & ours.keys():
+    for (model, _, setting), ours in trainings.items():
+        # such as "as recbole", or "as recbole, with RecBole's layer and weights"
+        peer, _, change = setting.removeprefix("as ").partition(", ")
+        own = trainings.get((model, peer, "own"), {})
+        theirs = trainings.get((model, peer, SMALL), own)
+        if not theirs.keys() & ours.keys():
             continue
-        cells = [MODELS[model], PEERS[peer]]
+        cells = [f"{MODELS[model]} {change}".strip(), PEERS[peer]]
         for dataset in DATASETS:
             both = [rows.get(dataset) for rows in (theirs, ours)]
             cells += [metric(row, "recall@20") for row in both]

@@ -74,7 +74,7 @@ def train_theirs(
     drawn = GRU4RecModel._init_numpy_weights
     # Since numpy 2, what it draws is in double precision.
     methods: dict[str, Any] = {
-        "_init_numpy_weights": lambda *shape: drawn(*shape).astype(np.float32),
+        "_init_numpy_weights": lambda *arguments: drawn(*arguments).astype(np.float32),
         **CHANGES.get(change, {}),
     }
     with patch.multiple(GRU4RecModel, **methods):

@@ -1,4 +1,4 @@
-"""The comparison with other libraries: settings that exist, rows that are kept, a limit of time."""
+"""The comparison with other libraries: settings that exist, rows that are kept, time limits."""
 
 import json
 import re
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from posrec.config import split_settings
-from posrec.models.registry import MODELS
+from posrec.models.registry import MODELS, find_spec
 from posrec.testing import small_dataset
 from posrec.training.settings import Settings
 from tests.helpers import ROOT, SOURCE, module_at, own_process
 
 BENCHMARKS = ROOT / "benchmarks"
 DATASETS = ("diginetica", "yoochoose", "demo")
-# What RecBole, RePlay and PyTorch's writer for TensorBoard ask of the packages that they import.
+# What RecBole, RePlay and PyTorch's TensorBoard writer ask of the packages that they import.
 USING_STAND_INS = """
 import importlib, os, sys
 folder, *names = sys.argv[1:]
@@ -50,6 +50,7 @@ def offline() -> Any:
 
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS / "peers")
     monkeypatch.syspath_prepend(BENCHMARKS)
     return module_at(BENCHMARKS / "peers.py")
 
@@ -94,16 +95,16 @@ def test_a_training_ends_with_the_epoch_in_which_its_time_is_up(
     assert result["epochs"] == epochs
     assert result["best_epoch"] == 1
     assert result["ended_by_limit"] == (minutes == 0)
-    # Item 2 is first, and the ties of 1 and 3 count against them.
+    # Item 2 is first; the ties of 1 and 3 count against them.
     assert np.load(tmp_path / "ranks.npy").tolist() == [3, 1, 3, 3]
 
 
-def test_posrec_has_every_setting_that_it_is_compared_with() -> None:
-    settings_of = module_at(BENCHMARKS / "peer_settings.py").settings_of
+def test_posrec_has_every_setting_that_it_is_compared_with(peers: Any) -> None:
     for dataset in DATASETS:
-        for name, spec in MODELS.items():
-            for settings in settings_of(dataset, "posrec", name).values():
-                settings.pop("model", None)  # another one, of peers/
+        for name in MODELS:
+            for values in peers.settings_of(dataset, "posrec", name).values():
+                settings = values.copy()
+                spec = find_spec(settings.pop("model", name))
                 model, training = split_settings(settings, spec.config(), Settings())
                 assert settings.items() <= (asdict(training) | asdict(model)).items()
 
@@ -127,7 +128,7 @@ def test_the_versions_without_a_package_index_are_those_with_one(
         assert names & set(offline.WHEELS)
 
 
-# In a process, since other tests use some of these packages.
+# In a process: other tests use some of these packages.
 @pytest.mark.process
 def test_a_stand_in_has_every_module_and_every_name(
     offline: Any, tmp_path: Path

@@ -120,8 +120,10 @@ def equal_settings() -> Table:
         head += [f"{name}: peer", "posrec", "difference"]
     trainings = measured("peers")
     table = [head]
-    for (model, _, setting), ours in trainings.items():
-        # such as "as recbole", or "as recbole, with RecBole's layer and weights"
+    for (model, library, setting), ours in trainings.items():
+        if library != "posrec":
+            continue
+        # such as "as recbole" or "as recbole, with RecBole's layer and weights"
         peer, _, change = setting.removeprefix("as ").partition(", ")
         own = trainings.get((model, peer, "own"), {})
         theirs = trainings.get((model, peer, SMALL), own)

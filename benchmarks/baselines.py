@@ -90,6 +90,8 @@ THEIRS: dict[str, dict[str, Settings]] = {
     "bpr-max": CHANGED
     | {"no elu": {"elu_param": 0.0}, "no momentum": {"momentum": 0.0}},
 }
+# `model`: another one than posrec's.
+DROPPED = {"model": "benchmarks/peers/gru4rec_of_authors.py:SPEC"}
 OURS: dict[str, dict[str, Settings]] = {
     "default": {
         "Adam 0.001": ADAM | {"learning_rate": 0.001},
@@ -97,11 +99,13 @@ OURS: dict[str, dict[str, Settings]] = {
         "whole gradient": {"truncated": False},
     },
     "cross-entropy": {
+        "dropout of every state": DROPPED,
         "no dropout": {"dropout": 0.0},
         "sampled": {"loss": "sampled"},
         "Adam 0.002": ADAM,
     },
     "bpr-max": {
+        "dropout of every state": DROPPED,
         "no dropout": {"dropout": 0.0},
         "full softmax": {"loss": "full"},
         "Adam 0.002": ADAM,
@@ -253,10 +257,11 @@ def ours(job: dict[str, Any], data: PreparedDataset, device: str) -> Tensor:
     settings = {**job["settings"], "protocol": "paper", "seed": job["seed"]}
     if job["epochs"] is not None:
         settings["epochs"] = job["epochs"]
+    model = settings.pop("model", job["model"])
     with tempfile.TemporaryDirectory() as folder:
         _, evaluation = fit_run(
             data,
-            job["model"],
+            model,
             Path(folder) / "run",
             settings,
             device,

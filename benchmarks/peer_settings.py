@@ -95,16 +95,21 @@ UNTIL_IT_STOPS = {"epochs": 100}
 TRAINED = ("posrec", "gru4rec", "narm", "sasrec", "srgnn")
 # Small batches and less patience, with which RecBole stops within minutes.
 SMALL_BATCHES = RECBOLE | {"train_batch_size": 512, "stopping_step": 3}
-IN_SMALL_BATCHES: dict[tuple[str, str], Settings] = {
-    ("recbole", "narm"): SMALL_BATCHES,
-    ("recbole", "gcsan"): SMALL_BATCHES
-    | {
-        "n_layers": 1,
-        "n_heads": 1,
-        "hidden_dropout_prob": 0.0,
-        "attn_dropout_prob": 0.0,
-        "reg_weight": 0.0,
+# Settings in which a library is compared with posrec's model, where they are not its own.
+COMPARED: dict[tuple[str, str], dict[str, Settings]] = {
+    ("recbole", "narm"): {"small batches": SMALL_BATCHES},
+    ("recbole", "gcsan"): {
+        "small batches": SMALL_BATCHES
+        | {
+            "n_layers": 1,
+            "n_heads": 1,
+            "hidden_dropout_prob": 0.0,
+            "attn_dropout_prob": 0.0,
+            "reg_weight": 0.0,
+        }
     },
+    # of a training session, which may have clicks on the same item
+    ("implicit", "itemknn"): {"each item once": {"once": True}},
 }
 
 # The same in the names of posrec's settings. A batch of RecTools and RePlay has 128 sessions, which
@@ -118,20 +123,34 @@ AS_RECBOLE = EQUAL | {
     "max_length": 20,
 }
 AS_RECBOLE_SMALL = AS_RECBOLE | {"batch_size": 512, "patience": 3}
+AS_RECBOLE_GRU4REC = AS_RECBOLE | {
+    "learning_rate": 0.01,
+    "hidden": 128,
+    "embedding_dropout": 0.3,
+    "dropout": 0.0,
+    "truncated": False,
+    "spread": 0.05,
+}
+AS_REPLAY = EQUAL | {
+    "epochs": 300,
+    "patience": 10,
+    "batch_size": 512,
+    "d": 192,
+    "max_length": 50,
+    "layers": 2,
+    "heads": 4,
+    "dropout": 0.3,
+    "scaled": True,
+    "spread": 0.02,
+}
 AS_PEER: dict[tuple[str, str], Settings] = {
-    ("recbole", "gru4rec"): AS_RECBOLE
-    | {
-        "learning_rate": 0.01,
-        "hidden": 128,
-        "embedding_dropout": 0.3,
-        "dropout": 0.0,
-        "truncated": False,
-        "spread": 0.05,
-    },
+    ("recbole", "gru4rec"): AS_RECBOLE_GRU4REC,
+    # `model`: another one than posrec's, in peers/.
+    ("recbole, with RecBole's weights", "gru4rec"): AS_RECBOLE_GRU4REC
+    | {"model": "gru4rec_of_recbole:SPEC"},
     ("recbole", "narm"): AS_RECBOLE_SMALL
     | {"hidden": 128, "softmax": False, "spread": 0.08},
     ("recbole", "gcsan"): AS_RECBOLE_SMALL,
-    # `model`: another one than posrec's, in peers/.
     ("recbole, with RecBole's layer and weights", "gcsan"): AS_RECBOLE_SMALL
     | {"model": "gcsan_of_recbole:SPEC"},
     ("recbole", "sasrec"): AS_RECBOLE
@@ -151,19 +170,9 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "scaled": False,
         "spread": 0.0,
     },
-    ("replay", "sasrec"): EQUAL
-    | {
-        "epochs": 300,
-        "patience": 10,
-        "batch_size": 512,
-        "d": 192,
-        "max_length": 50,
-        "layers": 2,
-        "heads": 4,
-        "dropout": 0.3,
-        "scaled": False,
-        "spread": 0.0,
-    },
+    ("replay", "sasrec"): AS_REPLAY,
+    ("replay, with RePlay's layer and weights", "sasrec"): AS_REPLAY
+    | {"model": "sasrec_of_replay:SPEC", "encoding": "lrpe"},
     ("implicit", "itemknn"): {
         "neighbours": 20,
         "regularization": 0.0,
@@ -173,7 +182,7 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     },
 }
 # A weight of 1 / i after i clicks is `div` in session-rec and `harmonic` in posrec, which has no
-# 1 / i^2. Its `lambda2` is a share of all sessions.
+# 1 / i^2. posrec's `lambda2` is a share of all sessions.
 VSKNN = {
     "k": 500,
     "sample_size": 5000,
@@ -181,9 +190,26 @@ VSKNN = {
     "decay": "harmonic",
     "idf": 5.0,
 }
+STAN_OF_DEMO = {
+    "k": 500,
+    "sample_size": 5000,
+    "lambda1": 1.02,
+    "lambda2": 5 / 25,
+    "lambda3": 2.05,
+}
 AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
     ("diginetica", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec", "vsknn"): VSKNN,
+    ("demo", "session_rec, with own items not lowered", "vsknn"): VSKNN
+    | {"model": "neighbours_of_session_rec:VSKNN_SPEC"},
+    ("yoochoose", "session_rec, with session-rec's weights", "vsknn"): {
+        "k": 100,
+        "sample_size": 1000,
+        "weighting": "quadratic",
+        "decay": "harmonic",
+        "idf": 0.0,
+        "model": "neighbours_of_session_rec:SQUARES_SPEC",
+    },
     ("diginetica", "session_rec", "stan"): {
         "k": 100,
         "sample_size": 5000,
@@ -198,13 +224,9 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
         "lambda2": 20 / 3,
         "lambda3": 0.5,
     },
-    ("demo", "session_rec", "stan"): {
-        "k": 500,
-        "sample_size": 5000,
-        "lambda1": 1.02,
-        "lambda2": 5 / 25,
-        "lambda3": 2.05,
-    },
+    ("demo", "session_rec", "stan"): STAN_OF_DEMO,
+    ("demo", "session_rec, with own items not lowered", "stan"): STAN_OF_DEMO
+    | {"model": "neighbours_of_session_rec:STAN_SPEC"},
 }
 
 
@@ -217,8 +239,7 @@ def settings_of(dataset: str, peer: str, model: str) -> dict[str, Settings]:
         if peer == "posrec" and model in TRAINED:
             own = UNTIL_IT_STOPS
         settings["own"] = OF_DATASET.get((dataset, peer, model), own)
-    if (peer, model) in IN_SMALL_BATCHES:
-        settings["small batches"] = IN_SMALL_BATCHES[peer, model]
+    settings |= COMPARED.get((peer, model), {})
     if peer == "posrec":
         of_dataset = {
             (other, name): values

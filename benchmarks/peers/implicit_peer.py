@@ -14,6 +14,8 @@ models = {
     "bprmf": BayesianPersonalizedRanking,
     "als": AlternatingLeastSquares,
 }
+# Otherwise a session counts an item as often as it was clicked.
+each_item_once = job.settings.pop("once", False)
 model = models[job.model](num_threads=job.threads, **job.settings)
 
 
@@ -27,7 +29,8 @@ def matrix(sessions: list[Items]) -> csr_matrix:
 
 
 with job.training():
-    model.fit(matrix(job.train), show_progress=False)
+    clicks = matrix(job.train)
+    model.fit(clicks.sign() if each_item_once else clicks, show_progress=False)
 
 
 def recommend(sessions: list[Items], count: int) -> tuple[Items, Scores]:

@@ -69,6 +69,7 @@ def trainer() -> pytorch_lightning.Trainer:
     )
 
 
+torch.set_float32_matmul_precision("high")  # as Lightning advises
 pytorch_lightning.seed_everything(0)
 models = {"sasrec": SASRecModel, "bert4rec": BERT4RecModel}
 model = models[job.model](

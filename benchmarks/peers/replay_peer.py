@@ -63,6 +63,7 @@ item = TensorFeatureInfo(
     feature_hint=FeatureHint.ITEM_ID,
     feature_sources=[TensorFeatureSource(FeatureSource.INTERACTIONS, "item_id")],
 )
+torch.set_float32_matmul_precision("high")  # as Lightning advises
 lightning.seed_everything(0)
 model = SasRec.from_params(TensorSchema(item), **job.settings)
 module = LightningModule(model)

@@ -34,7 +34,8 @@ MODELS = {
     "itemknn": "Item-KNN",
 }
 MISSING = "–"
-SMALL = "small batches"
+# The settings of a peer that are compared, if it has others than its own.
+COMPARED = ("small batches", "each item once")
 Row = dict[str, Any]
 Training = tuple[str, str, str]  # model, peer, setting
 
@@ -125,8 +126,12 @@ def equal_settings() -> Table:
             continue
         # such as "as recbole" or "as recbole, with RecBole's layer and weights"
         peer, _, change = setting.removeprefix("as ").partition(", ")
-        own = trainings.get((model, peer, "own"), {})
-        theirs = trainings.get((model, peer, SMALL), own)
+        settings = [
+            setting
+            for setting in (*COMPARED, "own")
+            if (model, peer, setting) in trainings
+        ]
+        theirs = trainings[model, peer, settings[0]] if settings else {}
         if not theirs.keys() & ours.keys():
             continue
         cells = [f"{MODELS[model]} {change}".strip(), PEERS[peer]]

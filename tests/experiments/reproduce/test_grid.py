@@ -38,10 +38,7 @@ def test_experiments_share_the_job_of_the_usual_posrec(
 
 
 def test_what_a_dataset_changes() -> None:
-    assert row_of("overall", "diginetica", "STAMP") == "stamp dropout=0.2"
-    with_encoding = "stamp dropout=0.2 encoding=ldpe"
-    assert row_of("plug-in", "diginetica", "STAMP + LDPE") == with_encoding
-    assert row_of("overall", "yoochoose1_64", "STAMP") == "stamp"
+    assert row_of("plug-in", "diginetica", "STAMP + LDPE") == "stamp encoding=ldpe"
     # The default is 1.
     assert row_of("sensitivity", "yoochoose1_64", "λ2 = 1") == "posrec"
     assert row_of("plug-in", "shop", "SASRec") == "sasrec"

@@ -24,7 +24,6 @@ BY_DATASET: dict[str, dict[str, dict[str, Any]]] = {
     "posrec": {
         name: {"lambda2": dataset["best_lambda2"]} for name, dataset in DATASETS.items()
     },
-    "stamp": {"diginetica": {"dropout": 0.2}},  # docs/models_baselines.md
 }
 
 

@@ -28,11 +28,11 @@ class SASRecConfig:
     heads: int = setting(1, "heads of attention", at_least=1)
     dropout: float = setting(0.2, "dropout in the Transformer", **DROPOUT)
     scaled: bool = setting(
-        False,
+        True,
         "multiply the clicks' vectors by sqrt(d), as the authors' code does",
         tune=(False, True),
     )
-    spread: float = setting(0.0, **SPREAD)
+    spread: float = setting(0.02, **SPREAD)
     max_length: int = setting(20, **CLICKS_READ)
 
 

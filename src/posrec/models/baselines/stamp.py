@@ -36,7 +36,7 @@ class STAMPConfig:
     weight_spread: float = setting(
         0.05, "initial standard deviation of the weights", at_least=0
     )
-    dropout: float = setting(0.0, "dropout of the clicks' vectors", **DROPOUT)
+    dropout: float = setting(0.2, "dropout of the clicks' vectors", **DROPOUT)
     max_length: int = setting(20, **CLICKS_READ)
 
 

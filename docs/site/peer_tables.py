@@ -114,6 +114,10 @@ def first_of(rows: Mapping[str, Row]) -> Row | None:
     return next(iter(rows.values()), None)
 
 
+def difference(theirs: float, ours: float) -> str:
+    return f"{round(ours - theirs, 1) + 0.0:+.1f}"  # -0.0 is 0.0
+
+
 def equal_settings() -> Table:
     """R@20 of the same model with the same settings in a peer and in posrec."""
     head = ["Model", "Peer"]
@@ -136,11 +140,11 @@ def equal_settings() -> Table:
             continue
         cells = [f"{MODELS[model]} {change}".strip(), PEERS[peer]]
         for dataset in DATASETS:
-            both = [rows.get(dataset) for rows in (theirs, ours)]
+            row = ours.get(dataset)
+            both = [theirs.get(dataset) if row else None, row]
             cells += [metric(row, "recall@20") for row in both]
             ended = [row for row in both if row and not row["ended_by_limit"]]
             values = [row["metrics"]["recall@20"] for row in ended]
-            is_known = len(values) == 2
-            cells.append(f"{values[1] - values[0]:+.1f}" if is_known else MISSING)
+            cells.append(difference(*values) if len(values) == 2 else MISSING)
         table.append(cells)
     return table

@@ -108,6 +108,7 @@ OURS: dict[str, dict[str, Settings]] = {
         "dropout of every state": DROPPED,
         "no dropout": {"dropout": 0.0},
         "full softmax": {"loss": "full"},
+        "recency 1": {"recency": 1.0},
         "Adam 0.002": ADAM,
     },
 }

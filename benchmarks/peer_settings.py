@@ -147,12 +147,12 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gru4rec"): AS_RECBOLE_GRU4REC,
     # `model`: another one than posrec's, in peers/.
     ("recbole, with RecBole's weights", "gru4rec"): AS_RECBOLE_GRU4REC
-    | {"model": "gru4rec_of_recbole:SPEC"},
+    | {"model": "variants.gru4rec_of_recbole:SPEC"},
     ("recbole", "narm"): AS_RECBOLE_SMALL
     | {"hidden": 128, "softmax": False, "spread": 0.08},
     ("recbole", "gcsan"): AS_RECBOLE_SMALL,
     ("recbole, with RecBole's layer and weights", "gcsan"): AS_RECBOLE_SMALL
-    | {"model": "gcsan_of_recbole:SPEC"},
+    | {"model": "variants.gcsan_of_recbole:SPEC"},
     ("recbole", "sasrec"): AS_RECBOLE
     | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): AS_RECBOLE,
@@ -172,7 +172,7 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     },
     ("replay", "sasrec"): AS_REPLAY,
     ("replay, with RePlay's layer and weights", "sasrec"): AS_REPLAY
-    | {"model": "sasrec_of_replay:SPEC", "encoding": "lrpe"},
+    | {"model": "variants.sasrec_of_replay:SPEC", "encoding": "lrpe"},
     ("implicit", "itemknn"): {
         "neighbours": 20,
         "regularization": 0.0,
@@ -201,14 +201,14 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
     ("diginetica", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec, with own items not lowered", "vsknn"): VSKNN
-    | {"model": "neighbours_of_session_rec:VSKNN_SPEC"},
+    | {"model": "variants.neighbours_of_session_rec:VSKNN_SPEC"},
     ("yoochoose", "session_rec, with session-rec's weights", "vsknn"): {
         "k": 100,
         "sample_size": 1000,
         "weighting": "quadratic",
         "decay": "harmonic",
         "idf": 0.0,
-        "model": "neighbours_of_session_rec:SQUARES_SPEC",
+        "model": "variants.neighbours_of_session_rec:SQUARES_SPEC",
     },
     ("diginetica", "session_rec", "stan"): {
         "k": 100,
@@ -226,7 +226,7 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
     },
     ("demo", "session_rec", "stan"): STAN_OF_DEMO,
     ("demo", "session_rec, with own items not lowered", "stan"): STAN_OF_DEMO
-    | {"model": "neighbours_of_session_rec:STAN_SPEC"},
+    | {"model": "variants.neighbours_of_session_rec:STAN_SPEC"},
 }
 
 

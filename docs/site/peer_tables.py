@@ -34,8 +34,6 @@ MODELS = {
     "itemknn": "Item-KNN",
 }
 MISSING = "–"
-# The settings of a peer that are compared, if it has others than its own.
-COMPARED = ("small batches", "each item once")
 Row = dict[str, Any]
 Training = tuple[str, str, str]  # model, peer, setting
 
@@ -130,12 +128,14 @@ def equal_settings() -> Table:
             continue
         # such as "as recbole" or "as recbole, with RecBole's layer and weights"
         peer, _, change = setting.removeprefix("as ").partition(", ")
-        settings = [
-            setting
-            for setting in (*COMPARED, "own")
-            if (model, peer, setting) in trainings
-        ]
-        theirs = trainings[model, peer, settings[0]] if settings else {}
+        of_peer = {
+            setting: rows
+            for (name, by, setting), rows in trainings.items()
+            if (name, by) == (model, peer)
+        }
+        own = of_peer.pop("own", {})
+        # A peer that has other settings than its own has them for this table.
+        theirs = next(iter(of_peer.values()), own)
         if not theirs.keys() & ours.keys():
             continue
         cells = [f"{MODELS[model]} {change}".strip(), PEERS[peer]]

@@ -8,13 +8,17 @@ RePlay draws all matrices, the item vectors among them, by Glorot and Bengio's n
 import torch
 from torch import Tensor, nn
 
-from posrec.models.baselines.sasrec import SASRec, SASRecConfig
+from posrec.models.baselines.sasrec import (
+    SASRec,
+    SASRecConfig,
+    SelfAttentionBlock,
+)
 from posrec.models.registry import ModelSpec
 from posrec.nn.layers.transformer import self_attention
 from posrec.nn.packing import Packing
 
 
-class RePlayLayer(nn.Module):
+class RePlayLayer(SelfAttentionBlock):
     """x [T, d] -> [T, d]; with `rows [R]`, these rows of it.
 
     q = LayerNorm(x),  y = LayerNorm(q + W softmax(q K^T / sqrt(d_head)) V),  K, V of x
@@ -22,16 +26,11 @@ class RePlayLayer(nn.Module):
     """
 
     def __init__(self, d: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query_norm = nn.LayerNorm(d)
+        super().__init__(d, heads, dropout)
+        del self.queries_keys_values  # of the normalised x all three
         self.queries = nn.Linear(d, d)
         self.keys_values = nn.Linear(d, 2 * d)
         self.out = nn.Linear(d, d)
-        self.feed_forward_norm = nn.LayerNorm(d)
-        self.first = nn.Linear(d, d)
-        self.second = nn.Linear(d, d)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -40,7 +39,7 @@ class RePlayLayer(nn.Module):
         bias: Tensor | None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        queries = self.query_norm(x)
+        queries = self.attention_norm(x)
         projected = torch.cat([self.queries(queries), self.keys_values(x)], dim=1)
         attended = self_attention(
             projected, self.heads, packing, bias, self.dropout, causal=True

@@ -8,6 +8,9 @@ from exchange import Job
 def callbacks(job: Job, lightning: Any, metric: str, patience: int) -> list[Any]:
     """Those of a trainer that stops when `metric` no longer rises; the last keeps the best weights.
 
+    The rule is asked before the limit of time, so that a training in whose last epoch both end is
+    not said to be ended by the limit.
+
     Args:
         lightning: `pytorch_lightning` or `lightning.pytorch`, which have the same classes.
     """
@@ -28,4 +31,4 @@ def callbacks(job: Job, lightning: Any, metric: str, patience: int) -> list[Any]
             super()._save_checkpoint(*arguments)
 
     stop = lightning.callbacks.EarlyStopping(metric, mode="max", patience=patience)
-    return [Times(), stop, Checkpoint(job.folder, monitor=metric, mode="max")]
+    return [stop, Times(), Checkpoint(job.folder, monitor=metric, mode="max")]

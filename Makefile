@@ -52,21 +52,21 @@ slow: install
 
 # Speed and memory, each printed as a ratio against a baseline measured in the same run.
 bench: install
-	$(BIN)/python benchmarks/prepare.py
-	$(BIN)/python benchmarks/recommend.py
-	$(BIN)/python benchmarks/serve.py --workers 2
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/index.py
+	$(BIN)/python -m benchmarks.speed.prepare
+	$(BIN)/python -m benchmarks.speed.recommend
+	$(BIN)/python -m benchmarks.speed.serve --workers 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed.index
 # Others need a prepared dataset or more time: the first lines of each say how to call it.
 
 # Malformed requests, kill -9, full disks, damaged runs, overload and an hour under load (docs/reliability.md); a part that
 # was interrupted goes on where it stopped.
 faults: install
-	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python -m benchmarks.reliability.faults
 
 # Other libraries on the same samples, each until it stops (docs/peers.md): half an hour with
 # PEERS="--device cuda --jobs 27" and 16 cores; days without a GPU. It goes on where it was interrupted.
 peers: install
-	$(BIN)/python benchmarks/peers.py prepared/diginetica prepared/yoochoose prepared/demo/data --work build/peers $(PEERS)
+	$(BIN)/python -m benchmarks.peers.measure prepared/diginetica prepared/yoochoose prepared/demo/data --work build/peers $(PEERS)
 
 # The documentation site, in build/site: strict, so a link or an anchor that leads nowhere or a page without a place is an
 # error. Not with --quiet: then MkDocs drops its warnings before it counts them.

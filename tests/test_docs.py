@@ -199,7 +199,13 @@ def test_every_example_in_a_docstring_is_true() -> None:
 # docs/site/reference.py writes. Links to other sites name files of those sites.
 NOT_HERE = {
     *("my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md"),
-    *("main.py", "run_recbole.py", "session_based_rec_example.py", "run_config.py"),
+    *(
+        "main.py",
+        "model.py",
+        "run_recbole.py",
+        "session_based_rec_example.py",
+        "run_config.py",
+    ),
     *("reference/commands.md", "reference/python.md", "reference/settings.md"),
 }
 ELSEWHERE = re.compile(r"\[[^]]*\]\[[^]]*\]|https?://\S+")
@@ -209,7 +215,7 @@ TEXTS = [
     *(ROOT / "docs").glob("*.md"),
     ROOT / "examples" / "README.md",
     *SOURCE.rglob("*.py"),
-    *(ROOT / "benchmarks").glob("*.py"),
+    *(ROOT / "benchmarks").rglob("*.py"),
 ]
 
 

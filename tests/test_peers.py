@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.peers import offline
+from benchmarks.peers.libraries.exchange import Job
+from benchmarks.peers.measure import PACKAGES, is_final
+from benchmarks.peers.settings import settings_of
 from posrec.config import split_settings
 from posrec.models.registry import MODELS, find_spec
 from posrec.testing import small_dataset
 from posrec.training.settings import Settings
-from tests.helpers import ROOT, SOURCE, module_at, own_process
+from tests.helpers import ROOT, SOURCE, own_process
 
-BENCHMARKS = ROOT / "benchmarks"
 DATASETS = ("diginetica", "yoochoose", "demo")
 # What RecBole, RePlay and PyTorch's TensorBoard writer ask of the packages that they import.
 USING_STAND_INS = """
@@ -38,24 +41,7 @@ for name in names:
 """
 
 
-@pytest.fixture
-def exchange() -> Any:
-    return module_at(BENCHMARKS / "peers" / "exchange.py")
-
-
-@pytest.fixture
-def offline() -> Any:
-    return module_at(BENCHMARKS / "peers" / "offline.py")
-
-
-@pytest.fixture
-def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS / "peers")
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return module_at(BENCHMARKS / "peers.py")
-
-
-def job_of(exchange: Any, folder: Path, minutes: float | None) -> Any:
+def job_of(folder: Path, minutes: float | None) -> Job:
     """A training on the sessions 1 2, 2 3 and 3 1 2 3 1, one a split."""
     sessions: dict[str, Any] = {"items": np.array(3), "vocabulary": np.array(3)}
     splits = {"train": [1, 2], "validation": [2, 3], "test": [3, 1, 2, 3, 1]}
@@ -67,23 +53,22 @@ def job_of(exchange: Any, folder: Path, minutes: float | None) -> Any:
     job |= {"peer_folder": None, "minutes": minutes}
     job |= {"sessions": str(folder / "sessions.npz")}
     (folder / "job.json").write_text(json.dumps(job))
-    return exchange.Job(folder / "job.json")
+    return Job(folder / "job.json")
 
 
-def always_two(sessions: list[Any]) -> Any:
+def always_two(sessions: Any) -> Any:
     return np.tile([0.0, 1.0, 0.0], (len(sessions), 1))
 
 
 @pytest.mark.parametrize(("minutes", "epochs"), [(None, 3), (60, 3), (0, 1)])
 def test_a_training_ends_with_the_epoch_in_which_its_time_is_up(
-    exchange: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     minutes: float | None,
     epochs: int,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    job = job_of(exchange, tmp_path, minutes)
+    job = job_of(tmp_path, minutes)
     epoch = job.timed(lambda number: number)
     with job.training():
         for number in range(3):
@@ -99,18 +84,17 @@ def test_a_training_ends_with_the_epoch_in_which_its_time_is_up(
     assert np.load(tmp_path / "ranks.npy").tolist() == [3, 1, 3, 3]
 
 
-def test_posrec_has_every_setting_that_it_is_compared_with(peers: Any) -> None:
+def test_posrec_has_every_setting_that_it_is_compared_with() -> None:
     for dataset in DATASETS:
         for name in MODELS:
-            for values in peers.settings_of(dataset, "posrec", name).values():
+            for values in settings_of(dataset, "posrec", name).values():
                 settings = values.copy()
                 spec = find_spec(settings.pop("model", name))
                 model, training = split_settings(settings, spec.config(), Settings())
                 assert settings.items() <= (asdict(training) | asdict(model)).items()
 
 
-def test_a_training_is_run_again_if_it_failed_or_may_take_longer(peers: Any) -> None:
-    is_final = peers.is_final
+def test_a_training_is_run_again_if_it_failed_or_may_take_longer() -> None:
     ended = {"minutes": 10, "ended_by_limit": True}
     assert is_final(ended, 10)
     assert not is_final(ended, 11)
@@ -120,19 +104,15 @@ def test_a_training_is_run_again_if_it_failed_or_may_take_longer(peers: Any) -> 
     assert not is_final({"minutes": None, "error": "no memory"}, 10)
 
 
-def test_the_versions_without_a_package_index_are_those_with_one(
-    offline: Any, peers: Any
-) -> None:
+def test_the_versions_without_a_package_index_are_those_with_one() -> None:
     for peer in ("recbole", "rectools", "replay", "implicit"):
-        names = {re.sub(r"\[.*\]", "", package) for package in peers.PACKAGES[peer]}
+        names = {re.sub(r"\[.*\]", "", package) for package in PACKAGES[peer]}
         assert names & set(offline.WHEELS)
 
 
 # In a process: other tests use some of these packages.
 @pytest.mark.process
-def test_a_stand_in_has_every_module_and_every_name(
-    offline: Any, tmp_path: Path
-) -> None:
+def test_a_stand_in_has_every_module_and_every_name(tmp_path: Path) -> None:
     offline.write_stand_ins(tmp_path)
     done = own_process(str(tmp_path), *offline.STAND_INS, code=USING_STAND_INS)
     assert done.returncode == 0, done.stderr
@@ -143,10 +123,10 @@ def test_a_training_with_a_row_is_not_run_again(tmp_path: Path) -> None:
     small_dataset(tmp_path / "shop" / "data")
 
     def run(*models: str) -> Any:
-        line = [sys.executable, str(BENCHMARKS / "peers.py"), "shop/data"]
+        line = [sys.executable, "-m", "benchmarks.peers.measure", "shop/data"]
         line += ["--work", "work", "--out", "rows.json"]
         line += ["--peers", "posrec", "--models", *models]
-        env = {"PYTHONPATH": str(SOURCE)}
+        env = {"PYTHONPATH": f"{ROOT}:{SOURCE}"}
         subprocess.run(line, cwd=tmp_path, env=env, check=True, capture_output=True)
         return json.loads((tmp_path / "rows.json").read_text())
 

@@ -1,8 +1,8 @@
-"""What peers.py needs on a machine that reaches no package index: wheels and stand-ins.
+"""What measure.py needs on a machine that reaches no package index: wheels and stand-ins.
 
-    python benchmarks/peers/offline.py build/offline --python 3.12
+    python -m benchmarks.peers.offline build/offline --python 3.12
     pip install --no-index --no-deps build/offline/*.whl
-    PYTHONPATH=src:build/offline/standins python benchmarks/peers.py ... --environment here
+    PYTHONPATH=src:build/offline/standins python -m benchmarks.peers.measure ... --environment here
 
 The first command runs where there is an index, the others on the machine without one: it has torch,
 numpy, scipy, matplotlib and posrec's dependencies but polars, and is x86-64 with glibc >= 2.28.

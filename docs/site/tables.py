@@ -152,7 +152,7 @@ def near_models() -> dict[str, list[float]]:
 
 
 def tuned_rows() -> dict[str, dict[str, Row]]:
-    """By model and dataset, what benchmarks/tuned.py measured, where it has both datasets."""
+    """By model and dataset, what benchmarks.quality.tuned measured, where it has both datasets."""
     names = {
         row["fingerprint"]: row["dataset"] for row in result("posrec_plus")["rows"]
     }

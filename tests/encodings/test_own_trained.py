@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import command, items_of, plain_values, refused
 from torch import Tensor
 
 import posrec
@@ -16,6 +15,7 @@ from posrec.errors import InputError
 from posrec.models.registry import MODELS, find_encoding
 from posrec.progress import SilentProgress
 from posrec.testing import same
+from tests.helpers import command, items_of, plain_values, refused
 
 QUICK: dict[str, Any] = {
     "d": 16,

@@ -8,7 +8,6 @@ from statistics import fmean
 
 import pytest
 import torch
-from tests.helpers import command
 
 from posrec.data.dataset import PreparedDataset
 from posrec.evaluation.lists import (
@@ -19,6 +18,7 @@ from posrec.evaluation.lists import (
     serendipity,
     vector_diversity,
 )
+from tests.helpers import command
 
 TOP = torch.tensor([[1, 2, 3], [4, 1, 2], [5, 3, 4]])
 CLICKS = torch.tensor([0, 8, 4, 2, 1, 1])  # the three most clicked: 1, 2, 3

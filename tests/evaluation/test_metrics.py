@@ -6,13 +6,13 @@ from statistics import fmean
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from tests.helpers import ROOT, module_at
 from torchmetrics.functional.retrieval import (
     retrieval_normalized_dcg,
     retrieval_recall,
     retrieval_reciprocal_rank,
 )
 
+from benchmarks.peers.libraries.exchange import ranks_of as ranks_of_peers
 from posrec.evaluation.metrics import (
     CUTOFFS,
     TOP_BLOCK,
@@ -66,12 +66,11 @@ def test_targets_that_cannot_be_found_are_misses_also_among_few_items() -> None:
 
 def test_the_peers_are_ranked_in_the_same_way() -> None:
     torch.manual_seed(0)
-    peers = module_at(ROOT / "benchmarks" / "peers" / "exchange.py")
     scores = torch.randint(5, (300, 30)).float()
     scores[torch.rand(300, 30) < 0.1] = math.nan
     scores[torch.rand(300, 30) < 0.1] = -math.inf
     targets = torch.randint(33, (300,))
-    ranks = peers.ranks_of(scores.numpy(), targets.numpy())
+    ranks = ranks_of_peers(scores.numpy(), targets.numpy())
     assert ranks.tolist() == ranks_of(scores, targets).tolist()
 
 

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.data.reading import prepared
-from tests.helpers import Click, fitted, raw, write_log
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -14,6 +12,8 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.fitting.evaluate_run import evaluate
 from posrec.progress import SilentProgress
+from tests.data.reading import prepared
+from tests.helpers import Click, fitted, raw, write_log
 
 HOUR = 3_600_000
 NIGHT = 1_700_006_400_000

@@ -10,18 +10,6 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from scipy.stats import binomtest
-from tests.data.reading import prepared
-from tests.helpers import (
-    command,
-    fitted,
-    listed,
-    plain,
-    raw,
-    refused,
-    small_shop,
-    write_log,
-)
-from tests.nn.test_batch import dataset, sessions_strategy
 
 import posrec
 from posrec.data.dataset import PreparedDataset, SessionDataset
@@ -36,6 +24,18 @@ from posrec.evaluation.windows import (
 )
 from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
+from tests.data.reading import prepared
+from tests.helpers import (
+    command,
+    fitted,
+    listed,
+    plain,
+    raw,
+    refused,
+    small_shop,
+    write_log,
+)
+from tests.nn.test_batch import dataset, sessions_strategy
 
 SILENT = SilentProgress()
 QUICK = {"d": 8, "epochs": 1, "batch_size": 16, "learning_rate": 0.02}

@@ -8,14 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.helpers import (
-    RecordingProgress,
-    command,
-    fitted,
-    listed,
-    refused,
-    update_checksums,
-)
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -27,6 +19,14 @@ from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from posrec.testing import write_dataset
+from tests.helpers import (
+    RecordingProgress,
+    command,
+    fitted,
+    listed,
+    refused,
+    update_checksums,
+)
 
 QUICK = {"d": 16, "epochs": 2, "batch_size": 32, "learning_rate": 0.02}
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import command
 
 from posrec.encodings.schemes import make_encoding
 from posrec.experiments.encoding_figures import draw, encodings_figure, similarity
 from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.rendering import svg
+from tests.helpers import command
 
 
 def trained(name: str, rows: int = 30) -> TrainedEncoding:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import command
 
 from posrec.encodings.theory import reason
 from posrec.errors import InputError
@@ -13,6 +12,7 @@ from posrec.experiments.encodings import as_json, examine, load_trained_encoding
 from posrec.io import save_tensors
 from posrec.runs.folder import SCHEMA
 from posrec.runs.run import finish_run
+from tests.helpers import command
 
 SMALL = ["--max-length", "9", "--dimensions", "8"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers import RecordingProgress, listed
 
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, JobResult, run_jobs
 from posrec.experiments.tune import tune
 from posrec.io.executor import Cluster
+from tests.helpers import RecordingProgress, listed
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}

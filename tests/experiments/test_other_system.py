@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from markupsafe import escape
-from tests.helpers import ROOT, RecordingProgress, command, listed, refused
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
@@ -27,6 +26,7 @@ from posrec.experiments.other_system import (
 from posrec.io import read_json
 from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
+from tests.helpers import ROOT, RecordingProgress, command, listed, refused
 
 # Samples: a > b; a b > c; b > d; c > new, an item that is not in training.
 TRAIN = [list("abc"), list("bdef")]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 from hypothesis import given, strategies as st
-from tests.helpers import command
 
 from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import Evaluation
@@ -18,6 +17,7 @@ from posrec.experiments.positions import (
 )
 from posrec.io import read_json
 from posrec.testing import write_dataset
+from tests.helpers import command
 
 SESSIONS = st.lists(st.lists(st.integers(1, 9), min_size=2, max_size=8), min_size=1)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.helpers import RecordingProgress, command, listed
 
 import posrec
 from posrec.config import Range, SearchSpace
@@ -31,6 +30,7 @@ from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
 from posrec.training.settings import Settings
+from tests.helpers import RecordingProgress, command, listed
 
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.fixtures import by_all_scores, run_of
-from tests.helpers import assert_alike
 
 from posrec.models.registry import MODELS
 from posrec.recommend.recommender import Recommender
+from tests.fixtures import by_all_scores, run_of
+from tests.helpers import assert_alike
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -1,9 +1,9 @@
 """A small dataset with something to learn: item i is mostly followed by item i + 1."""
 
 import pytest
-from tests.helpers import chain_shop
 
 from posrec.data.dataset import PreparedDataset
+from tests.helpers import chain_shop
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers import SOURCE, chain_shop, command, fitted, listed
-from tests.training.runs import log_of
 
 from posrec.data.dataset import PreparedDataset
 from posrec.io import STATE
 from posrec.runs.run import load_run
+from tests.helpers import SOURCE, chain_shop, command, fitted, listed
+from tests.training.runs import log_of
 
 pytestmark = pytest.mark.process
 ON_CPU = ("--device", "cpu", "--no-export")

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.helpers import fitted, started
-from tests.training.runs import log_of, weights_of
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
@@ -23,6 +21,8 @@ from posrec.testing import same
 from posrec.training.epoch import EpochOrder, EpochRunner
 from posrec.training.loop import evaluate_on
 from posrec.training.tracking import EVENTS
+from tests.helpers import fitted, started
+from tests.training.runs import log_of, weights_of
 
 QUICK = {
     "d": 16,

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers import RecordingProgress, command, fitted
-from tests.training.runs import log_of
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
@@ -16,6 +14,8 @@ from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.training.tracking import EVENTS, MLFLOW_RUN
 from posrec.training.training_log import LOG
+from tests.helpers import RecordingProgress, command, fitted
+from tests.training.runs import log_of
 
 SETTINGS = {
     "d": 16,

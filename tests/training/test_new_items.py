@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fixtures import QUICK_PLUS
-from tests.helpers import command, fitted, refused, small_shop, write_lines, write_log
-from tests.training.runs import weights_of
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -18,6 +15,9 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.registry import MODELS
 from posrec.nn.items.attribute_vectors import AttributeTable
 from posrec.runs.run import load_run
+from tests.fixtures import QUICK_PLUS
+from tests.helpers import command, fitted, refused, small_shop, write_lines, write_log
+from tests.training.runs import weights_of
 
 
 def test_an_item_without_clicks_is_recommended_by_what_it_is(

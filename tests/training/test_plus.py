@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.helpers import fitted
-from tests.training.runs import log_of, weights_of
 
 from posrec.data.dataset import PreparedDataset, collate
 from posrec.errors import InputError, RunStopped
@@ -24,6 +22,8 @@ from posrec.training.losses import losses_of
 from posrec.training.optimizers import make_optimizer
 from posrec.training.settings import Settings
 from posrec.training.softmax import softmax_loss
+from tests.helpers import fitted
+from tests.training.runs import log_of, weights_of
 
 QUICK: dict[str, Any] = {
     "d": 16,

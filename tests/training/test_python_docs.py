@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.helpers import ROOT, chain_shop
 
 PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import fitted
-from tests.training.runs import log_of, weights_of
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed, RunStopped
@@ -23,6 +21,8 @@ from posrec.progress import SilentProgress
 from posrec.testing import same, write_dataset
 from posrec.training.loop import Training, TrainingContext
 from posrec.training.settings import Settings
+from tests.helpers import fitted
+from tests.training.runs import log_of, weights_of
 
 QUICK = {
     "d": 16,

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import fitted
-from tests.models.checks import ITEMS, WITH_UNKNOWN
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
@@ -16,6 +14,8 @@ from posrec.nn.batch import SessionBatch
 from posrec.training.losses import choose_loss
 from posrec.training.settings import RANKING_LOSSES, Settings
 from posrec.training.softmax import softmax_loss
+from tests.helpers import fitted
+from tests.models.checks import ITEMS, WITH_UNKNOWN
 
 SEQUENCE = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
 QUICK = {

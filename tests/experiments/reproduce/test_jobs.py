@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from tests.helpers import RecordingProgress, listed, own_process
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
@@ -24,6 +23,7 @@ from posrec.experiments.reproduce.jobs import (
 )
 from posrec.io.unfinished import one_writer
 from posrec.models.registry import MODELS
+from tests.helpers import RecordingProgress, listed, own_process
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 POP = Job("shop", "pop")

@@ -7,6 +7,11 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+
+from posrec.errors import InputError
+from posrec.experiments.reproduce import jobs
+from posrec.experiments.reproduce.grid import EXPERIMENTS
+from posrec.experiments.reproduce.run import load_datasets, make_plan, reproduce
 from tests.helpers import (
     CommandResult,
     chain_shop,
@@ -15,11 +20,6 @@ from tests.helpers import (
     own_process,
     refused,
 )
-
-from posrec.errors import InputError
-from posrec.experiments.reproduce import jobs
-from posrec.experiments.reproduce.grid import EXPERIMENTS
-from posrec.experiments.reproduce.run import load_datasets, make_plan, reproduce
 
 QUICK = ("--quick", "--quick-sessions", 500, "--device", "cpu")
 

@@ -7,13 +7,13 @@ from statistics import fmean
 
 import pytest
 import torch
-from tests.helpers import ROOT
 
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce.grid import EXPERIMENTS, jobs_of
 from posrec.experiments.reproduce.jobs import load_result
 from posrec.experiments.reproduce.paper import METRICS
 from posrec.experiments.reproduce.report import markdown_report
+from tests.helpers import ROOT
 
 STORED = ROOT / "results" / "reproduction"
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers import chain_shop
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
@@ -29,6 +28,7 @@ from posrec.experiments.reproduce.tables import (
     find_differences,
     make_table,
 )
+from tests.helpers import chain_shop
 
 ROWS = (TableRow("A", "posrec"), TableRow("B", "sasrec"), TableRow("C", "pop"))
 THREE = Experiment("plug-in", "", "", ROWS)

@@ -1,0 +1,1 @@
+"""What measures the figures in docs/: python -m benchmarks.FOLDER.NAME in the repository."""

@@ -1,0 +1,1 @@
+"""A script for each library, which trains and ranks as its user would."""

@@ -1,0 +1,1 @@
+"""How good the recommendations of models and settings are."""

@@ -147,12 +147,12 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gru4rec"): AS_RECBOLE_GRU4REC,
     # `model`: another one than posrec's, in peers/.
     ("recbole, with RecBole's weights", "gru4rec"): AS_RECBOLE_GRU4REC
-    | {"model": "benchmarks/peers/variants/gru4rec_of_recbole.py:SPEC"},
+    | {"model": "benchmarks.peers.variants.gru4rec_of_recbole:SPEC"},
     ("recbole", "narm"): AS_RECBOLE_SMALL
     | {"hidden": 128, "softmax": False, "spread": 0.08},
     ("recbole", "gcsan"): AS_RECBOLE_SMALL,
     ("recbole, with RecBole's layer and weights", "gcsan"): AS_RECBOLE_SMALL
-    | {"model": "benchmarks/peers/variants/gcsan_of_recbole.py:SPEC"},
+    | {"model": "benchmarks.peers.variants.gcsan_of_recbole:SPEC"},
     ("recbole", "sasrec"): AS_RECBOLE
     | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): AS_RECBOLE,
@@ -173,7 +173,7 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("replay", "sasrec"): AS_REPLAY,
     ("replay, with RePlay's layer and weights", "sasrec"): AS_REPLAY
     | {
-        "model": "benchmarks/peers/variants/sasrec_of_replay.py:SPEC",
+        "model": "benchmarks.peers.variants.sasrec_of_replay:SPEC",
         "encoding": "lrpe",
     },
     ("implicit", "itemknn"): {
@@ -204,14 +204,14 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
     ("diginetica", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec, with own items not lowered", "vsknn"): VSKNN
-    | {"model": "benchmarks/peers/variants/neighbours_of_session_rec.py:VSKNN_SPEC"},
+    | {"model": "benchmarks.peers.variants.neighbours_of_session_rec:VSKNN_SPEC"},
     ("yoochoose", "session_rec, with session-rec's weights", "vsknn"): {
         "k": 100,
         "sample_size": 1000,
         "weighting": "quadratic",
         "decay": "harmonic",
         "idf": 0.0,
-        "model": "benchmarks/peers/variants/neighbours_of_session_rec.py:SQUARES_SPEC",
+        "model": "benchmarks.peers.variants.neighbours_of_session_rec:SQUARES_SPEC",
     },
     ("diginetica", "session_rec", "stan"): {
         "k": 100,
@@ -229,7 +229,7 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
     },
     ("demo", "session_rec", "stan"): STAN_OF_DEMO,
     ("demo", "session_rec, with own items not lowered", "stan"): STAN_OF_DEMO
-    | {"model": "benchmarks/peers/variants/neighbours_of_session_rec.py:STAN_SPEC"},
+    | {"model": "benchmarks.peers.variants.neighbours_of_session_rec:STAN_SPEC"},
 }
 
 

@@ -91,7 +91,7 @@ THEIRS: dict[str, dict[str, Settings]] = {
     | {"no elu": {"elu_param": 0.0}, "no momentum": {"momentum": 0.0}},
 }
 # `model`: another one than posrec's.
-DROPPED = {"model": "benchmarks/peers/variants/gru4rec_of_authors.py:SPEC"}
+DROPPED = {"model": "benchmarks.peers.variants.gru4rec_of_authors:SPEC"}
 OURS: dict[str, dict[str, Settings]] = {
     "default": {
         "Adam 0.001": ADAM | {"learning_rate": 0.001},

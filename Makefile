@@ -63,8 +63,8 @@ bench: install
 faults: install
 	$(BIN)/python -m benchmarks.reliability.faults
 
-# Other libraries on the same samples, each until it stops (docs/peers.md): half an hour with
-# PEERS="--device cuda --jobs 27" and 16 cores; days without a GPU. It goes on where it was interrupted.
+# Other libraries on the same samples, each until it stops (docs/peers.md): hours on an H200 with
+# PEERS="--device cuda --threads 1 --jobs 13" and 16 cores; days without a GPU. It goes on where it was interrupted.
 peers: install
 	$(BIN)/python -m benchmarks.peers.measure prepared/diginetica prepared/yoochoose prepared/demo/data --work build/peers $(PEERS)
 

@@ -115,6 +115,8 @@ COMPARED: dict[tuple[str, str], dict[str, Settings]] = {
 # The same in the names of posrec's settings. A batch of RecTools and RePlay has 128 sessions, which
 # are about 512 samples.
 EQUAL = {"learning_rate": 0.001, "decay": 1.0, "l2": 0.0}
+# RecTools and RePlay have the second beta of SASRec's authors.
+BETA2 = 0.98
 AS_RECBOLE = EQUAL | {
     "epochs": 500,
     "patience": 10,
@@ -132,6 +134,7 @@ AS_RECBOLE_GRU4REC = AS_RECBOLE | {
     "spread": 0.05,
 }
 AS_REPLAY = EQUAL | {
+    "beta2": BETA2,
     "epochs": 300,
     "patience": 10,
     "batch_size": 512,
@@ -158,6 +161,7 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "srgnn"): AS_RECBOLE,
     ("rectools", "sasrec"): EQUAL
     | {
+        "beta2": BETA2,
         "epochs": 100,
         "patience": 5,
         "choose_by": "ndcg@20",

@@ -1,4 +1,4 @@
-"""Adagrad: its steps by hand, and what a checkpoint and a warm start keep of them."""
+"""Adagrad and Adam: their steps by hand, and what a checkpoint and a warm start keep of them."""
 
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from posrec.training.settings import Settings
 from posrec.training.start import Continuation, set_moments
 
 
-def table_and_optimizer(l2: float = 0.0) -> tuple[Any, Optimizer]:
-    """A table of two rows, and Adagrad at a rate of 0.5."""
+def table_and_optimizer(
+    optimizer: str = "adagrad", l2: float = 0.0, beta2: float = 0.999
+) -> tuple[Any, Optimizer]:
+    """A table of two rows, and an optimizer at a rate of 0.5."""
     model = nn.ParameterDict({"table": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
-    settings = Settings(optimizer="adagrad", learning_rate=0.5, l2=l2).check()
+    settings = Settings(optimizer=optimizer, learning_rate=0.5, l2=l2, beta2=beta2)
     return model, make_optimizer(model, settings, torch.device("cpu"))
 
 
@@ -76,3 +78,12 @@ def test_a_warm_start_has_the_mean_of_each_row() -> None:
     root = (0.32 + 0.6**2) ** 0.5
     first = 1 - 0.5 * 0.6 / (root + EPSILON)
     assert step(later, its_optimizer, 0.6) == pytest.approx([first, 2])
+
+
+def test_the_second_beta_of_adam() -> None:
+    model, adam = table_and_optimizer("adam", beta2=0.75)
+    assert step(model, adam, 0.3) == pytest.approx([0.5, 2])
+    mean = (0.9 * 0.03 + 0.1 * 0.6) / 0.19  # 1 - 0.9^2
+    squares = (0.75 * 0.0225 + 0.25 * 0.36) / 0.4375  # 1 - 0.75^2
+    second = 0.5 - 0.5 * mean / squares**0.5
+    assert step(model, adam, 0.6) == pytest.approx([second, 2], abs=1e-6)

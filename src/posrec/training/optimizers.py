@@ -67,6 +67,7 @@ def make_optimizer(
     return Adam(
         model.parameters(),
         lr=rate,
+        betas=(0.9, settings.beta2),
         weight_decay=settings.l2,
         fused=True,
         capturable=captured,

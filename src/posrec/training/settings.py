@@ -40,6 +40,9 @@ class Settings:
         choices=("adam", "adagrad"),
     )
     learning_rate: float = setting(0.001, "of the optimizer", above=0)
+    beta2: float = setting(
+        0.999, "of `adam`: decay of the mean squared gradient", at_least=0, below=1
+    )
     schedule: str = setting(
         "steps",
         "`steps`: the learning rate is multiplied by `decay` after every `decay_every` epochs; "
@@ -80,13 +83,12 @@ class Settings:
     )
     sample_alpha: float = setting(
         0.0,
-        "of a ranking loss: negatives are drawn with probability proportional to clicks ** "
-        "`sample_alpha`",
+        "of a ranking loss: negatives are drawn in proportion to clicks ** `sample_alpha`",
         at_least=0,
     )
     in_batch: bool = setting(
         True,
-        "of a ranking loss: whether the targets of the batch's other samples are negatives too",
+        "of a ranking loss: whether other targets of the batch are negatives too",
     )
     score_l2: float = setting(
         1.0, "of `bpr-max`: the weight of the negatives' squared scores", at_least=0
@@ -100,12 +102,12 @@ class Settings:
     )
     choose_by: str = setting(
         "mrr@20",
-        "of `early-stop` and `refit`: the metric on validation by which the best epoch is chosen",
+        "of `early-stop` and `refit`: the validation metric that chooses the epoch",
         choices=("mrr@20", "recall@20", "ndcg@20"),
     )
     patience: int = setting(
         2,
-        "of `early-stop` and `refit`: after how many epochs without improvement training stops",
+        "of `early-stop` and `refit`: epochs without improvement until training stops",
         at_least=1,
     )
     replay: float = setting(

@@ -133,6 +133,7 @@ AS_RECBOLE_GRU4REC = AS_RECBOLE | {
     "truncated": False,
     "spread": 0.05,
 }
+AS_RECBOLE_NARM = AS_RECBOLE_SMALL | {"hidden": 128, "softmax": False}
 AS_REPLAY = EQUAL | {
     "beta2": BETA2,
     "epochs": 300,
@@ -151,8 +152,9 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     # `model`: another one than posrec's, in peers/.
     ("recbole, with RecBole's weights", "gru4rec"): AS_RECBOLE_GRU4REC
     | {"model": "benchmarks.peers.variants.gru4rec_of_recbole:SPEC"},
-    ("recbole", "narm"): AS_RECBOLE_SMALL
-    | {"hidden": 128, "softmax": False, "spread": 0.08},
+    ("recbole", "narm"): AS_RECBOLE_NARM | {"spread": 0.08},
+    ("recbole, with RecBole's weights", "narm"): AS_RECBOLE_NARM
+    | {"model": "benchmarks.peers.variants.narm_of_recbole:SPEC"},
     ("recbole", "gcsan"): AS_RECBOLE_SMALL,
     ("recbole, with RecBole's layer and weights", "gcsan"): AS_RECBOLE_SMALL
     | {"model": "benchmarks.peers.variants.gcsan_of_recbole:SPEC"},

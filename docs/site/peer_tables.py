@@ -70,6 +70,18 @@ def of_epochs(row: Row | None) -> str:
     return f"{row['best_epoch']} of {row['epochs']}"
 
 
+def until_best(row: Row | None, timed: Row | None) -> str:
+    """Minutes until the best epoch, as long as the one that was timed; until it has counted, if the
+    model has no epochs."""
+    if row is None:
+        return MISSING
+    if not row["epochs"]:
+        return f"{row['seconds_until_best'] / 60:.1f}"
+    if timed is None:
+        return MISSING
+    return f"{row['best_epoch'] * timed['epoch_seconds'] / 60:.0f}"
+
+
 def memory(row: Row | None) -> str:
     if row is None:
         return MISSING
@@ -90,7 +102,9 @@ def own_settings() -> Table:
     head = ["Model", "By"]
     for name in DATASETS.values():
         head += [f"{name}: R@20", "M@20"]
-    head += ["Diginetica: best epoch", "GB", "A new session, ms"]
+    head += ["Diginetica: best epoch", "GB", "the demo's shop: minutes"]
+    head += ["A new session, ms"]
+    epochs = measured("peers_epochs")
     answers = measured("peers_sessions")
     table = [head]
     for training, rows in measured("peers").items():
@@ -103,6 +117,8 @@ def own_settings() -> Table:
             cells += [metric(row, "recall@20"), metric(row, "mrr@20")]
         largest = rows.get("diginetica")
         cells += [of_epochs(largest), memory(largest)]
+        timed = first_of(epochs.get(training, {}))
+        cells.append(until_best(rows.get("demo"), timed))
         asked = first_of(answers.get(training, {}))
         table.append([*cells, answer(asked)])
     return table

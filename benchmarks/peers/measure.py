@@ -43,7 +43,7 @@ CODE = {
         "5dcd583cbd8d44703a5248b9a308945f24b91390",
     ),
 }
-KEY = ("dataset", "peer", "model", "setting", "device")
+KEY = ("dataset", "peer", "model", "setting")
 METRICS = (("recall", 20), ("mrr", 20))
 TORCH = "torch==2.13.0"
 # What pip is given. RecBole 1.2.1 uses names that numpy 2 and pandas 2 removed, and pkg_resources
@@ -167,8 +167,11 @@ def requested_jobs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 for setting, values in settings_of(dataset, peer, model).items():
                     if options.settings and setting not in options.settings:
                         continue
-                    key = (dataset, peer, model, setting, options.device)
-                    yield dict(zip(KEY, key, strict=True)) | {"settings": values}
+                    key = (dataset, peer, model, setting)
+                    yield dict(zip(KEY, key, strict=True)) | {
+                        "device": options.device,
+                        "settings": values,
+                    }
 
 
 def dataset_name(folder: Path) -> str:

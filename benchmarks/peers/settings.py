@@ -134,8 +134,20 @@ AS_RECBOLE_GRU4REC = AS_RECBOLE | {
     "spread": 0.05,
 }
 AS_RECBOLE_NARM = AS_RECBOLE_SMALL | {"hidden": 128, "softmax": False}
+AS_RECTOOLS = EQUAL | {
+    "epochs": 100,
+    "patience": 5,
+    "choose_by": "ndcg@20",
+    "batch_size": 512,
+    "d": 256,
+    "max_length": 50,
+    "layers": 2,
+    "heads": 4,
+    "dropout": 0.2,
+    "scaled": False,
+    "spread": 0.0,
+}
 AS_REPLAY = EQUAL | {
-    "beta2": BETA2,
     "epochs": 300,
     "patience": 10,
     "batch_size": 512,
@@ -161,24 +173,13 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "sasrec"): AS_RECBOLE
     | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): AS_RECBOLE,
-    ("rectools", "sasrec"): EQUAL
-    | {
-        "beta2": BETA2,
-        "epochs": 100,
-        "patience": 5,
-        "choose_by": "ndcg@20",
-        "batch_size": 512,
-        "d": 256,
-        "max_length": 50,
-        "layers": 2,
-        "heads": 4,
-        "dropout": 0.2,
-        "scaled": False,
-        "spread": 0.0,
-    },
-    ("replay", "sasrec"): AS_REPLAY,
+    ("rectools", "sasrec"): AS_RECTOOLS | {"beta2": BETA2},
+    ("rectools, with posrec's second beta", "sasrec"): AS_RECTOOLS,
+    ("replay", "sasrec"): AS_REPLAY | {"beta2": BETA2},
+    ("replay, with posrec's second beta", "sasrec"): AS_REPLAY,
     ("replay, with RePlay's layer and weights", "sasrec"): AS_REPLAY
     | {
+        "beta2": BETA2,
         "model": "benchmarks.peers.variants.sasrec_of_replay:SPEC",
         "encoding": "lrpe",
     },

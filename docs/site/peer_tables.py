@@ -128,12 +128,22 @@ def first_of(rows: Mapping[str, Row]) -> Row | None:
     return next(iter(rows.values()), None)
 
 
-def difference(theirs: float, ours: float) -> str:
-    return f"{round(ours - theirs, 1) + 0.0:+.1f}"  # -0.0 is 0.0
+def difference(theirs: Row | None, ours: Row | None) -> str:
+    """Of R@20 and M@20, if both trainings ended by their own rule."""
+    if theirs is None or ours is None:
+        return MISSING
+    if theirs["ended_by_limit"] or ours["ended_by_limit"]:
+        return MISSING
+    values = []
+    for name in ("recall@20", "mrr@20"):
+        value = ours["metrics"][name] - theirs["metrics"][name]
+        values.append(f"{round(value, 1) + 0.0:+.1f}")  # -0.0 is 0.0
+    return " / ".join(values)
 
 
 def equal_settings() -> Table:
-    """R@20 of the same model with the same settings in a peer and in posrec."""
+    """R@20 of the same model with the same settings in a peer and in posrec, and the differences
+    of R@20 and M@20."""
     head = ["Model", "Peer"]
     for name in DATASETS.values():
         head += [f"{name}: peer", "posrec", "difference"]
@@ -159,8 +169,6 @@ def equal_settings() -> Table:
             row = ours.get(dataset)
             both = [theirs.get(dataset) if row else None, row]
             cells += [metric(row, "recall@20") for row in both]
-            ended = [row for row in both if row and not row["ended_by_limit"]]
-            values = [row["metrics"]["recall@20"] for row in ended]
-            cells.append(difference(*values) if len(values) == 2 else MISSING)
+            cells.append(difference(*both))
         table.append(cells)
     return table

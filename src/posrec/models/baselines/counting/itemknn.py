@@ -37,10 +37,13 @@ class ItemKNNConfig:
     )
     itself: bool = setting(
         False,
-        "an item is its own nearest neighbour, so that clicked items are recommended again",
+        "an item is its own nearest neighbour: clicked items are recommended again",
+        tune=(False, True),
     )
     all_items: bool = setting(
-        False, "sum over all clicks of the session, not the last alone"
+        False,
+        "sum over all clicks of the session, not the last alone",
+        tune=(False, True),
     )
     max_length: int = setting(50, **CLICKS_READ)
 
@@ -51,8 +54,8 @@ class ItemKNN(NeighbourModel):
 
         similarity(i, j) = S_ij / ((S_i + r)^alpha * (S_j + r)^(1 - alpha))
 
-    An item keeps its `neighbours` most similar items, itself only with `itself`. A score is the
-    similarity to the latest click on a known item; with `all_items`, the sum over all clicks.
+    An item keeps its `neighbours` most similar items. A score is the similarity to the latest click
+    on a known item.
     """
 
     offsets: Tensor  # [items + 2] int64: item i has the entries offsets[i] .. offsets[i + 1] - 1
@@ -113,9 +116,8 @@ class ItemKNN(NeighbourModel):
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         is_read = self.known_clicks(batch)
         if not self.config.all_items:
-            number = torch.arange(1, is_read.shape[1] + 1, device=is_read.device)
-            last = (is_read * number).amax(1, keepdim=True)
-            is_read = is_read & (number == last)
+            from_here = is_read.flip(1).cumsum(1).flip(1)
+            is_read = is_read & (from_here == 1)  # the last one
         row, column = is_read.nonzero(as_tuple=True)
         click, entry = spread(self.offsets, batch.items[row, column])
         places = row[click] * self.items + self.similar[entry] - 1

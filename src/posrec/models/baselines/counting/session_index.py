@@ -18,7 +18,11 @@ from posrec.nn.counting import first_in_list, offsets_of, spread
 # The weight of a click by the number of clicks after it and the session's length.
 Weigh = Callable[[Tensor, Tensor], Tensor]
 # Settings of the models that search it.
-NEIGHBOURS: dict[str, Any] = {"meaning": "the number of neighbours", "at_least": 1}
+NEIGHBOURS: dict[str, Any] = {
+    "meaning": "the number of neighbours",
+    "at_least": 1,
+    "tune": (100, 300, 500, 1000),
+}
 SAMPLE_SIZE: dict[str, Any] = {
     "meaning": "how many of the newest sessions are searched for neighbours",
     "at_least": 1,

@@ -20,7 +20,7 @@ from posrec.nn.counting import add_up, nearest, spread
 
 @dataclass(frozen=True)
 class STANConfig:
-    k: int = setting(500, **NEIGHBOURS, tune=(100, 200, 500, 1000))
+    k: int = setting(500, **NEIGHBOURS)
     sample_size: int = setting(2500, **SAMPLE_SIZE)
     lambda1: float = setting(
         1.0,
@@ -32,6 +32,7 @@ class STANConfig:
         1.0,
         "how slowly the weight of older sessions falls, as a share of the training sessions",
         above=0,
+        tune=(0.1, 0.3, 1.0),
     )
     lambda3: float = setting(
         4.0,

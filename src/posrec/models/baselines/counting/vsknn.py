@@ -30,12 +30,13 @@ WEIGHTS: dict[str, Weigh] = {
 
 @dataclass(frozen=True)
 class VSKNNConfig:
-    k: int = setting(300, **NEIGHBOURS, tune=(100, 300, 500, 1000))
+    k: int = setting(300, **NEIGHBOURS)
     sample_size: int = setting(2500, **SAMPLE_SIZE)
     weighting: str = setting(
         "log",
         "weight of the session's clicks by their position ([formulas](models.md#vsknn))",
         choices=tuple(WEIGHTS),
+        tune=("log", "linear", "quadratic"),
     )
     decay: str = setting(
         "harmonic",

@@ -783,6 +783,7 @@ TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
     "docs/new_items.md": {"marketplace": marketplace},
     "docs/peers.md": {
         "own settings": peer_tables.own_settings,
+        "costs": peer_tables.costs,
         "equal settings": peer_tables.equal_settings,
     },
     "docs/reliability.md": {"faults": faults},

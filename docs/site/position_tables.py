@@ -1,5 +1,5 @@
-"""The tables of docs/positions.md, from three result files: the report on the paper's experiments,
-results/positions.json, and results/held_out.json."""
+"""The tables of docs/positions.md, from four result files: the report on the paper's experiments,
+results/positions.json, results/positions_demo.json and results/held_out.json."""
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
@@ -52,6 +52,25 @@ def gains() -> Table:
             ]
             rows.append([title, short, *cells])
     return rows
+
+
+def of_demo() -> Table:
+    """What `posrec positions` finds in the demo's shop, with 95 % intervals and Holm's p."""
+    rows = [["what", "R@20", "M@20"]]
+    worths = result("positions_demo")["worths"]
+    for question in dict.fromkeys(worth["question"] for worth in worths):
+        cells = [
+            f"{worth['points']:+.2f} ± {worth['margin']:.2f} ({chance(worth['p'])})"
+            for metric in ("recall@20", "mrr@20")
+            for worth in worths
+            if (worth["question"], worth["metric"]) == (question, metric)
+        ]
+        rows.append([question, *cells])
+    return rows
+
+
+def chance(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def trained(dataset: str, encoding: str) -> dict[str, Any]:

@@ -762,6 +762,7 @@ TABLES: dict[str, dict[str, Callable[[], Table | str]]] = {
         "posrec": position_tables.of_posrec,
         "posrec-plus": position_tables.of_posrec_plus,
         "gains": position_tables.gains,
+        "demo": position_tables.of_demo,
     },
     "docs/which_model.md": {"accuracy": which_model},
     "docs/performance.md": {

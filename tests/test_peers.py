@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.peers import offline
 from benchmarks.peers.libraries.exchange import Job
+from benchmarks.peers.libraries.recbole_graphs import checked, session_graphs
 from benchmarks.peers.measure import PACKAGES, is_final
 from benchmarks.peers.settings import settings_of
 from posrec.config import split_settings
@@ -102,6 +104,30 @@ def test_a_training_is_run_again_if_it_failed_or_may_take_longer() -> None:
     assert is_final({"minutes": 10, "ended_by_limit": False}, None)
     assert is_final({"minutes": None, "ended_by_limit": False}, 10)
     assert not is_final({"minutes": None, "error": "no memory"}, 10)
+
+
+def test_quick_graphs_are_those_of_recbole() -> None:
+    """The session 5 7 9 7 and the padding 0, which is the first node."""
+    node, edges, item = session_graphs(torch.tensor([[5, 7, 9, 7, 0]]))
+    assert node.tolist() == [[1, 2, 3, 2, 0]]
+    assert item.tolist() == [[0, 5, 7, 9, 0]]
+    expected = torch.zeros(5, 10)
+    expected[2, [1, 3]] = 0.5  # into 7, from 5 and from 9
+    expected[3, 2] = 1  # into 9
+    expected[1, 5 + 2] = 1  # out of 5, 7 and 9
+    expected[2, 5 + 3] = 1
+    expected[3, 5 + 2] = 1
+    assert torch.equal(edges, expected[None])
+
+
+def test_quick_graphs_that_are_not_recboles_end_the_training() -> None:
+    session = torch.tensor([[1, 2]])
+    of_another = session_graphs(torch.tensor([[1, 1]]))
+    with pytest.raises(ValueError, match="are not RecBole's"):
+        checked(lambda clicks: of_another)(session)
+    graphs = checked(session_graphs)
+    graphs(session)
+    assert torch.equal(graphs(session)[0], torch.tensor([[0, 1]]))
 
 
 def test_the_versions_without_a_package_index_are_those_with_one() -> None:

@@ -106,6 +106,8 @@ COMPARED: dict[tuple[str, str], dict[str, Settings]] = {
             "hidden_dropout_prob": 0.0,
             "attn_dropout_prob": 0.0,
             "reg_weight": 0.0,
+            # The same graphs, by tensor operations (libraries/recbole_graphs.py).
+            "quick_graphs": True,
         }
     },
     # of a training session, which may have clicks on the same item
@@ -134,6 +136,13 @@ AS_RECBOLE_GRU4REC = AS_RECBOLE | {
     "spread": 0.05,
 }
 AS_RECBOLE_NARM = AS_RECBOLE_SMALL | {"hidden": 128, "softmax": False}
+AS_RECBOLE_SASREC = AS_RECBOLE | {
+    "layers": 2,
+    "heads": 2,
+    "dropout": 0.2,
+    "spread": 0.02,
+    "scaled": True,
+}
 AS_RECTOOLS = EQUAL | {
     "epochs": 100,
     "patience": 5,
@@ -159,6 +168,7 @@ AS_REPLAY = EQUAL | {
     "scaled": True,
     "spread": 0.02,
 }
+AS_REPLAY_VARIANT = AS_REPLAY | {"beta2": BETA2, "encoding": "lrpe"}
 AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gru4rec"): AS_RECBOLE_GRU4REC,
     # `model`: another one than posrec's, in peers/.
@@ -170,19 +180,24 @@ AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gcsan"): AS_RECBOLE_SMALL,
     ("recbole, with RecBole's layer and weights", "gcsan"): AS_RECBOLE_SMALL
     | {"model": "benchmarks.peers.variants.gcsan_of_recbole:SPEC"},
-    ("recbole", "sasrec"): AS_RECBOLE
-    | {"layers": 2, "heads": 2, "dropout": 0.2, "spread": 0.02, "scaled": True},
+    ("recbole", "sasrec"): AS_RECBOLE_SASREC,
+    ("recbole, with RecBole's layer", "sasrec"): AS_RECBOLE_SASREC
+    | {
+        "model": "benchmarks.peers.variants.sasrec_of_recbole:SPEC",
+        "scaled": False,
+    },
     ("recbole", "srgnn"): AS_RECBOLE,
     ("rectools", "sasrec"): AS_RECTOOLS | {"beta2": BETA2},
     ("rectools, with posrec's second beta", "sasrec"): AS_RECTOOLS,
     ("replay", "sasrec"): AS_REPLAY | {"beta2": BETA2},
     ("replay, with posrec's second beta", "sasrec"): AS_REPLAY,
-    ("replay, with RePlay's layer and weights", "sasrec"): AS_REPLAY
-    | {
-        "beta2": BETA2,
-        "model": "benchmarks.peers.variants.sasrec_of_replay:SPEC",
-        "encoding": "lrpe",
-    },
+    ("replay, with RePlay's layer and weights", "sasrec"): AS_REPLAY_VARIANT
+    | {"model": "benchmarks.peers.variants.sasrec_of_replay:SPEC"},
+    (
+        "replay, with RePlay's layer and weights, on whole sessions",
+        "sasrec",
+    ): AS_REPLAY_VARIANT
+    | {"model": "benchmarks.peers.variants.sasrec_of_replay:WHOLE_SESSIONS_SPEC"},
     ("implicit", "itemknn"): {
         "neighbours": 20,
         "regularization": 0.0,

@@ -39,12 +39,14 @@ Training = tuple[str, str, str]  # model, peer, setting
 
 
 def measured(name: str) -> dict[Training, dict[str, Row]]:
-    """The rows of a result file by training and dataset, in the order of models and peers."""
+    """The rows of a result file by training and dataset, in the order of models, peers and
+    settings."""
     rows = [row for row in result(name) if "metrics" in row]
     rows.sort(
         key=lambda row: (
             list(MODELS).index(row["model"]),
             list(PEERS).index(row["peer"]),
+            row["setting"],
         )
     )
     trainings: dict[Training, dict[str, Row]] = {}

@@ -168,6 +168,13 @@ AS_REPLAY = EQUAL | {
     "scaled": True,
     "spread": 0.02,
 }
+AS_IMPLICIT = {
+    "neighbours": 20,
+    "regularization": 0.0,
+    "alpha": 0.5,
+    "all_items": True,
+    "itself": True,
+}
 AS_REPLAY_VARIANT = AS_REPLAY | {"beta2": BETA2, "encoding": "lrpe"}
 AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gru4rec"): AS_RECBOLE_GRU4REC,
@@ -198,13 +205,9 @@ AS_PEER: dict[tuple[str, str], Settings] = {
         "sasrec",
     ): AS_REPLAY_VARIANT
     | {"model": "benchmarks.peers.variants.sasrec_of_replay:WHOLE_SESSIONS_SPEC"},
-    ("implicit", "itemknn"): {
-        "neighbours": 20,
-        "regularization": 0.0,
-        "alpha": 0.5,
-        "all_items": True,
-        "itself": True,
-    },
+    ("implicit", "itemknn"): AS_IMPLICIT,
+    ("implicit, with own items not lowered", "itemknn"): AS_IMPLICIT
+    | {"model": "benchmarks.peers.variants.neighbours_with_own_items:ITEMKNN_SPEC"},
 }
 # A weight of 1 / i after i clicks is `div` in session-rec and `harmonic` in posrec, which has no
 # 1 / i^2. posrec's `lambda2` is a share of all sessions.
@@ -223,17 +226,19 @@ STAN_OF_DEMO = {
     "lambda3": 2.05,
 }
 AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
+    ("demo", "recbole, without scaled vectors", "sasrec"): AS_RECBOLE_SASREC
+    | {"scaled": False},
     ("diginetica", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec", "vsknn"): VSKNN,
     ("demo", "session_rec, with own items not lowered", "vsknn"): VSKNN
-    | {"model": "benchmarks.peers.variants.neighbours_of_session_rec:VSKNN_SPEC"},
+    | {"model": "benchmarks.peers.variants.neighbours_with_own_items:VSKNN_SPEC"},
     ("yoochoose", "session_rec, with session-rec's weights", "vsknn"): {
         "k": 100,
         "sample_size": 1000,
         "weighting": "quadratic",
         "decay": "harmonic",
         "idf": 0.0,
-        "model": "benchmarks.peers.variants.neighbours_of_session_rec:SQUARES_SPEC",
+        "model": "benchmarks.peers.variants.neighbours_with_own_items:SQUARES_SPEC",
     },
     ("diginetica", "session_rec", "stan"): {
         "k": 100,
@@ -251,7 +256,7 @@ AS_PEER_OF_DATASET: dict[tuple[str, str, str], Settings] = {
     },
     ("demo", "session_rec", "stan"): STAN_OF_DEMO,
     ("demo", "session_rec, with own items not lowered", "stan"): STAN_OF_DEMO
-    | {"model": "benchmarks.peers.variants.neighbours_of_session_rec:STAN_SPEC"},
+    | {"model": "benchmarks.peers.variants.neighbours_with_own_items:STAN_SPEC"},
 }
 
 

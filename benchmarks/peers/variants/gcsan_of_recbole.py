@@ -3,7 +3,7 @@
 RecBole takes the layer of its Transformers, which has a residual connection around the attention,
 layer norms and a wider feed-forward. That of GC-SAN's paper, and of posrec, has none of these.
 RecBole draws the weights of this layer and the item vectors from a normal distribution, posrec
-uniformly.
+uniformly. (It also draws two matrices of the graph layer so; here they are drawn as in posrec.)
 """
 
 from torch import nn

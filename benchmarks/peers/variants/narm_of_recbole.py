@@ -1,8 +1,8 @@
 """NARM with RecBole's initial weights, to find why the figures of the two differ.
 
-RecBole draws the item vectors and the matrices of the attention by Glorot and Bengio's normal rule,
-so that the item vectors are the smaller the more items there are. It leaves the recurrent weights
-as PyTorch draws them, without biases.
+RecBole draws the item vectors, the matrices of the attention and the bilinear map by Glorot and
+Bengio's normal rule, so that the item vectors are the smaller the more items there are. It leaves
+the recurrent weights as PyTorch draws them, without biases.
 """
 
 from torch import nn

@@ -5,7 +5,7 @@ attention's result is added to. posrec follows Eq. (5) of the paper, x + sublaye
 RePlay draws all matrices, the item vectors among them, by Glorot and Bengio's normal rule.
 
 RePlay trains on whole sessions, with a loss at every click. It counts positions from the last click
-that it reads: in training the last one of the session, afterwards the latest click.
+that it reads: in training the one before the session's last, afterwards the latest click.
 """
 
 import math

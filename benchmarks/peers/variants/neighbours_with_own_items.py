@@ -1,6 +1,6 @@
-"""STAN and VSKNN with what session-rec's have, to find why the figures differ.
+"""Neighbour models with what session-rec's and implicit's have, to find why the figures differ.
 
-session-rec does not lower the scores of a session's own items, and its VSKNN has a weight of a
+These do not lower the scores of a session's own items. session-rec's VSKNN also has a weight of a
 neighbour after i clicks, 1 / i^2, that posrec's has not.
 """
 
@@ -8,22 +8,30 @@ from unittest.mock import patch
 
 from torch import Tensor
 
+from posrec.models.baselines.counting.itemknn import ItemKNN, ItemKNNConfig
+from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.stan import STAN, STANConfig
 from posrec.models.baselines.counting.vsknn import VSKNN, WEIGHTS, VSKNNConfig
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
 
 
-class STANWithOwnItems(STAN):
+class WithOwnItems(NeighbourModel):
     def count(self, items: Tensor, offsets: Tensor) -> None:
         super().count(items, offsets)
         self.own_factors.fill_(1)
 
 
-class VSKNNWithOwnItems(VSKNN):
-    def count(self, items: Tensor, offsets: Tensor) -> None:
-        super().count(items, offsets)
-        self.own_factors.fill_(1)
+class STANWithOwnItems(WithOwnItems, STAN):
+    pass
+
+
+class VSKNNWithOwnItems(WithOwnItems, VSKNN):
+    pass
+
+
+class ItemKNNWithOwnItems(WithOwnItems, ItemKNN):
+    pass
 
 
 class VSKNNWithSquares(VSKNNWithOwnItems):
@@ -33,8 +41,8 @@ class VSKNNWithSquares(VSKNNWithOwnItems):
             super().add_scores(batch, scores)
 
 
-STAN_SPEC = ModelSpec(STANWithOwnItems, STANConfig, about="own items are not lowered")
-VSKNN_SPEC = ModelSpec(
-    VSKNNWithOwnItems, VSKNNConfig, about="own items are not lowered"
-)
+ABOUT = "own items are not lowered"
+STAN_SPEC = ModelSpec(STANWithOwnItems, STANConfig, ABOUT)
+VSKNN_SPEC = ModelSpec(VSKNNWithOwnItems, VSKNNConfig, ABOUT)
+ITEMKNN_SPEC = ModelSpec(ItemKNNWithOwnItems, ItemKNNConfig, ABOUT)
 SQUARES_SPEC = ModelSpec(VSKNNWithSquares, VSKNNConfig, about="weights of 1 / i^2")

@@ -115,7 +115,7 @@ COMPARED: dict[tuple[str, str], dict[str, Settings]] = {
 }
 
 # The same in the names of posrec's settings. A batch of RecTools and RePlay has 128 sessions, which
-# are about 512 samples.
+# are 400 to 495 samples.
 EQUAL = {"learning_rate": 0.001, "decay": 1.0, "l2": 0.0}
 # RecTools and RePlay have the second beta of SASRec's authors.
 BETA2 = 0.98
@@ -178,7 +178,7 @@ AS_IMPLICIT = {
 AS_REPLAY_VARIANT = AS_REPLAY | {"beta2": BETA2, "encoding": "lrpe"}
 AS_PEER: dict[tuple[str, str], Settings] = {
     ("recbole", "gru4rec"): AS_RECBOLE_GRU4REC,
-    # `model`: another one than posrec's, in peers/.
+    # `model`: another one than posrec's, in variants/.
     ("recbole, with RecBole's weights", "gru4rec"): AS_RECBOLE_GRU4REC
     | {"model": "benchmarks.peers.variants.gru4rec_of_recbole:SPEC"},
     ("recbole", "narm"): AS_RECBOLE_NARM | {"spread": 0.08},

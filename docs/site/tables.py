@@ -158,7 +158,7 @@ def tuned_rows() -> dict[str, dict[str, Row]]:
     }
     rows: dict[str, dict[str, Row]] = {}
     for row in result("tuned"):
-        label = row["model"] if row["trials"] else f"{row['model']}, not tuned"
+        label = row["model"] if row["trials"] else f"{row['model']}, defaults"
         rows.setdefault(label, {})[names[row["fingerprint"]]] = row
     return {
         label: found for label, found in rows.items() if found.keys() == DATASETS.keys()

@@ -36,7 +36,7 @@ from posrec.server.json_log import log_error, log_event
 from posrec.server.metrics import Metrics, RunMetrics
 from posrec.server.settings import ServeOptions
 
-POLL = 1.0  # seconds
+POLL = 0.25  # seconds
 RETRY = 10.0  # seconds until an unchanged run that could not be loaded is tried again
 
 Stamp = tuple[int, ...]
@@ -292,7 +292,7 @@ async def changes(
             now = await asyncio.to_thread(stamp)
             if now is None or (now == seen and not is_due()):
                 continue
-            await asyncio.sleep(POLL / 4)
+            await asyncio.sleep(POLL)
             if now == await asyncio.to_thread(stamp):
                 seen = now
                 yield

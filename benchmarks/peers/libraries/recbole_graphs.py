@@ -1,7 +1,6 @@
 """RecBole's session graphs by tensor operations.
 
-RecBole's GC-SAN builds them in Python, session by session. On Diginetica, with batches of 512 and
-other trainings beside it, an epoch takes 51 seconds with these graphs, and took 117 without.
+RecBole's GC-SAN builds them in Python, session by session, while the GPU waits.
 """
 
 from collections.abc import Callable

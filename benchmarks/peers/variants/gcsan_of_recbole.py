@@ -3,12 +3,14 @@
 RecBole takes the layer of its Transformers, which has a residual connection around the attention,
 layer norms and a wider feed-forward. That of GC-SAN's paper, and of posrec, has none of these.
 RecBole draws the weights of this layer and the item vectors from a normal distribution, posrec
-uniformly. (It also draws two matrices of the graph layer so; here they are drawn as in posrec.)
+uniformly. RecBole also draws two matrices of the graph layer so, which here are drawn as in posrec.
 """
+
+from copy import deepcopy
 
 from torch import nn
 
-from benchmarks.peers.variants.recbole_layer import RecBoleLayer, draw
+from benchmarks.peers.variants.recbole_layer import SPREAD, RecBoleLayer
 from posrec.models.baselines.gcsan import GCSAN, GCSANConfig
 from posrec.models.registry import ModelSpec
 
@@ -19,7 +21,9 @@ class GCSANOfRecBole(GCSAN):
         self.attention = nn.ModuleList(
             RecBoleLayer(config.d) for _ in range(config.layers)
         )
-        draw(self.embedding, self.attention)
+        graph_weights = deepcopy(self.graph.state_dict())
+        self.draw_weights(0.0, SPREAD)
+        self.graph.load_state_dict(graph_weights)
 
 
 SPEC = ModelSpec(

@@ -82,7 +82,7 @@ class Attributes:
         vectors: Floats,
         described: npt.NDArray[np.bool_],
     ) -> None:
-        """Of some items, into zeros."""
+        """Those of some items, into zeros."""
         entries = self.reader.read(columns, len(vectors))
         described |= np.bincount(entries.rows, minlength=len(vectors)) > 0
         # scipy.sparse has this product, but its import takes a server half a second.
